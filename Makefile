@@ -1,0 +1,104 @@
+# Fumehood: build, run, test. `make help` lists the targets; each can be repeated at any time.
+
+LISTEN ?= 127.0.0.1:8080
+CARGO ?= cargo
+
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+RELEASE := $(TARGET_DIR)/release/fumehood
+DEV := $(TARGET_DIR)/debug/fumehood
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.SUFFIXES:
+
+.PHONY: help
+help: ## this list
+	@echo 'make TARGET, with TARGET one of'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@echo 'Variables: LISTEN (make run; now $(LISTEN)), FUMEHOOD_IMAGES_DIR (where images are kept).'
+
+.PHONY: deps
+deps: ## install the system packages that are missing (apt; sudo when not root)
+	@sh scripts/install-deps
+
+.PHONY: build
+build: deps ## target/release/fumehood and the default image
+	@echo '==> building $(RELEASE)'
+	@$(CARGO) build --release --locked --bin fumehood
+	@echo '==> preparing the default image'
+	@$(RELEASE) image build
+
+.PHONY: run
+run: build ## build, show a demonstration, then serve on LISTEN until Ctrl-C
+	@echo '==> demonstration: demo/analyse.py on demo/us_macro.csv, in a sandbox'
+	@$(RELEASE) demo
+	@echo '==> serving on $(LISTEN); Ctrl-C ends it'
+	@exec $(RELEASE) serve --listen $(LISTEN)
+
+# Libraries, binaries and tests in one go, so that features are unified once and nothing is compiled twice.
+.PHONY: dev
+dev: deps
+	@echo '==> building the workspace and its tests'
+	@$(CARGO) build --workspace --locked --lib --bins --tests
+
+.PHONY: test
+test: dev ## every test, from nothing: Rust workspace and guest runner
+	@echo '==> preparing the default image'
+	@$(DEV) image build
+	@echo '==> Rust tests'
+	@sh scripts/rust-tests
+	@echo "==> guest runner's tests, with the image's own Python"
+	@image=$$($(DEV) image path default) && \
+	PYTHONPATH=guest/runner PYTHONDONTWRITEBYTECODE=1 MPLBACKEND=agg \
+	"$$image/venv/bin/python" -m pytest -q -p no:cacheprovider guest/runner/tests
+
+.PHONY: check
+check: fmt-check clippy generated-check ## formatting, lints, generated files
+
+.PHONY: fmt
+fmt: ## format the Rust code
+	@$(CARGO) fmt --all
+
+.PHONY: fmt-check
+fmt-check:
+	@echo '==> formatting'
+	@$(CARGO) fmt --all --check
+
+.PHONY: clippy
+clippy: deps ## lints, warnings are errors
+	@echo '==> clippy'
+	@$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: generate
+generate: dev ## rewrite openapi.json and docs/configuration.md from the code
+	@$(DEV) openapi > openapi.json.part && mv openapi.json.part openapi.json
+	@$(DEV) config reference > docs/configuration.md.part && mv docs/configuration.md.part docs/configuration.md
+	@echo '==> openapi.json and docs/configuration.md written'
+
+.PHONY: generated-check
+generated-check: dev
+	@echo '==> openapi.json and docs/configuration.md against the code'
+	@$(DEV) openapi | diff -u openapi.json - || { echo 'openapi.json is stale: run make generate' >&2; exit 1; }
+	@$(DEV) config reference | diff -u docs/configuration.md - || { echo 'docs/configuration.md is stale: run make generate' >&2; exit 1; }
+
+.PHONY: audit
+audit: ## dependencies: licences, bans, sources, and advisories where they can be fetched
+	@$(CARGO) deny --version >/dev/null 2>&1 || { echo '==> installing cargo-deny'; $(CARGO) install --locked cargo-deny; }
+	@echo '==> licences, bans, sources'
+	@$(CARGO) deny --locked check --hide-inclusion-graph licenses bans sources
+	@echo '==> advisories'
+	@mkdir -p $(TARGET_DIR)
+	@if $(CARGO) deny --locked fetch db >$(TARGET_DIR)/advisories.log 2>&1; then \
+		$(CARGO) deny --locked check advisories; \
+	else \
+		echo 'SKIPPED advisories: the database could not be fetched (see $(TARGET_DIR)/advisories.log)'; \
+	fi
+
+.PHONY: lock
+lock: ## renew image/requirements.txt from image/requirements.in
+	@sh scripts/lock-requirements
+
+.PHONY: clean
+clean: ## remove what was built here; images and data stay
+	@$(CARGO) clean
+	@find guest sdk -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

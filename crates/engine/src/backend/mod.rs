@@ -1,0 +1,151 @@
+//! What provides an isolation level: the [`Backend`] trait and its implementations.
+//!
+//! A backend is probed first ([`Backend::report`]) and then asked for sandboxes. It hands out a [`Sandbox`] that is ready but held at
+//! its gate: nothing of the caller's runs until [`Sandbox::open_gate`]. Everything a sandbox says about itself is a claim;
+//! what the host saw comes in the [`ExitReport`].
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+
+use futures::future::BoxFuture;
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
+
+use crate::spec::{ExecutionSpec, FieldError, IsolationLevel};
+
+pub mod fake;
+pub mod process;
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct SandboxSpec<'a> {
+    /// Unique name, used for cgroups and logs.
+    pub name: &'a str,
+    /// The execution it is for.
+    pub execution: &'a ExecutionSpec,
+}
+
+/// Whether and how a level works here.
+#[derive(Debug, Clone)]
+pub struct BackendReport {
+    /// The level.
+    pub level: IsolationLevel,
+    /// Each layer and whether it is in force.
+    pub features: BTreeMap<String, String>,
+}
+
+/// A sandbox could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The request asks for something this node cannot do; the caller can mend it.
+    #[error(transparent)]
+    Refused(#[from] FieldError),
+    /// A step of setting up failed; our fault.
+    #[error("{step} failed: {cause}")]
+    Step {
+        /// The step, for example `mount proc`.
+        step: String,
+        /// Why.
+        cause: String,
+    },
+}
+
+/// How the program was started, which decides whether it speaks the guest protocol.
+#[derive(Debug)]
+pub enum Guest {
+    /// The runner: frames on this socket.
+    Runner(UnixStream),
+    /// Any program: its exit status is the whole answer.
+    Program,
+}
+
+/// Ends a sandbox with everything in it. Idempotent; the exit report follows.
+pub trait Kill: Send + Sync {
+    /// Asks for the end.
+    fn kill(&self);
+}
+
+/// A sandbox held at its gate.
+pub struct Sandbox {
+    /// What runs in it.
+    pub guest: Guest,
+    /// Its standard input.
+    pub stdin: pipe::Sender,
+    /// Its standard output.
+    pub stdout: pipe::Receiver,
+    /// Its standard error.
+    pub stderr: pipe::Receiver,
+    /// Write end of the gate: one byte lets the program start.
+    pub gate: OwnedFd,
+    /// Root of its disk: `data`, `tmp` and `home` are below it. Stays readable after the end until dropped.
+    pub disk: OwnedFd,
+    /// Owner of files below `disk`, when this process has to set it.
+    pub owner: Option<(u32, u32)>,
+    /// Ends it.
+    pub kill: Box<dyn Kill>,
+    /// What the host saw at the end.
+    pub exit: oneshot::Receiver<ExitReport>,
+    /// Level and layers in force.
+    pub isolation: BackendReport,
+}
+
+impl Sandbox {
+    /// Lets the program start.
+    ///
+    /// # Errors
+    /// When the sandbox is gone already.
+    pub fn open_gate(&self) -> std::io::Result<()> {
+        rustix::io::write(&self.gate, &[1])?;
+        Ok(())
+    }
+}
+
+/// How the main program ended, as seen from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// By itself, with this code.
+    Exited(i32),
+    /// By this signal.
+    Signaled(i32),
+}
+
+/// What the host saw of a sandbox that ended.
+#[derive(Debug, Clone, Default)]
+pub struct ExitReport {
+    /// End of the main program; `None` when the whole sandbox was killed before it ended.
+    pub ended: Option<Ended>,
+    /// A set-up step that failed inside, before the program ran.
+    pub failed_step: Option<(String, String)>,
+    /// Processes killed for memory.
+    pub oom_kills: u64,
+    /// Times that the process limit refused a process.
+    pub process_limit_hits: u64,
+    /// Peak memory, bytes.
+    pub memory_peak_bytes: u64,
+    /// Processor time, microseconds.
+    pub cpu_us: u64,
+    /// Most processes at once, where the kernel counts.
+    pub processes_peak: Option<u64>,
+    /// Bytes through read-like calls.
+    pub bytes_read: Option<u64>,
+    /// Bytes through write-like calls.
+    pub bytes_written: Option<u64>,
+    /// The machinery that watches sandboxes is gone: nothing else here is known.
+    pub lost: bool,
+}
+
+/// Provides one isolation level on this node.
+pub trait Backend: Send + Sync + 'static {
+    /// Level and layers that its sandboxes get.
+    fn report(&self) -> BackendReport;
+
+    /// Starts a sandbox and holds it at its gate.
+    fn start<'a>(&'a self, spec: SandboxSpec<'a>) -> BoxFuture<'a, Result<Sandbox, StartError>>;
+
+    /// Refuses at once, before queueing, what can never work here.
+    ///
+    /// # Errors
+    /// The field to change.
+    fn accepts(&self, execution: &ExecutionSpec) -> Result<(), FieldError>;
+}

@@ -1,0 +1,366 @@
+//! The engine of one node: admits executions, runs each in a fresh sandbox, keeps what became of them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::artifacts::ArtifactStore;
+use crate::backend::Backend;
+use crate::clock::Clock;
+use crate::driver::{self, Job};
+use crate::event::{EventBody, EventLog};
+use crate::execution::{Execution, Status};
+use crate::ids::{ExecutionId, IdSource};
+use crate::record::Record;
+use crate::spec::{ExecutionSpec, FieldError};
+
+/// What the operator decides about the engine.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    /// Executions at once.
+    pub max_concurrent: usize,
+    /// Executions waiting beyond that; the next is refused.
+    pub queue_size: usize,
+    /// Finished executions kept.
+    pub keep_executions: usize,
+    /// Bytes of finished executions kept, artifacts not counted.
+    pub keep_bytes: usize,
+    /// Bytes of artifacts kept.
+    pub keep_artifact_bytes: u64,
+    /// A sandbox that is not ready by then is our fault.
+    pub start_timeout: Duration,
+    /// Bytes of output per stream after which a run is ended.
+    pub output_hard_bytes: u64,
+    /// Bytes of displays of one execution kept.
+    pub max_display_bytes: usize,
+    /// Bytes of one execution's result value.
+    pub max_result_bytes: u64,
+    /// Variables described in a result.
+    pub max_variables: u32,
+    /// Bytes of artifacts of one execution.
+    pub max_artifact_bytes: u64,
+    /// Where artifacts are kept.
+    pub artifacts_dir: PathBuf,
+}
+
+impl EngineConfig {
+    /// Defaults, with artifacts below `data_dir`.
+    #[must_use]
+    pub fn new(data_dir: &std::path::Path) -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        Self {
+            max_concurrent: (cores * 4).max(8),
+            queue_size: 256,
+            keep_executions: 1000,
+            keep_bytes: 256 << 20,
+            keep_artifact_bytes: 1 << 30,
+            start_timeout: Duration::from_secs(30),
+            output_hard_bytes: 64 << 20,
+            max_display_bytes: 64 << 20,
+            max_result_bytes: 1 << 20,
+            max_variables: 100,
+            max_artifact_bytes: 256 << 20,
+            artifacts_dir: data_dir.join("artifacts"),
+        }
+    }
+}
+
+/// Why an execution was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// The queue is full; try again after a while.
+    #[error("{queued} executions are waiting already, which is the most this server queues")]
+    Busy {
+        /// How many wait.
+        queued: usize,
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The server is shutting down.
+    #[error("the server is shutting down")]
+    Draining,
+    /// This node cannot do what the request asks for.
+    #[error(transparent)]
+    Refused(#[from] FieldError),
+}
+
+/// An accepted execution.
+#[derive(Debug, Clone)]
+pub struct Ticket {
+    /// Its id.
+    pub id: ExecutionId,
+    /// Its events.
+    pub events: EventLog,
+}
+
+/// Which executions to list.
+#[derive(Debug, Clone, Default)]
+pub struct ListFilter {
+    /// Only those of this status.
+    pub status: Option<Status>,
+    /// At most so many, 1 to 1000.
+    pub limit: usize,
+    /// Only those older than this one (the cursor of the page before).
+    pub before: Option<ExecutionId>,
+}
+
+/// How busy the engine is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// Executions that have a place.
+    pub running: usize,
+    /// Executions that wait for one.
+    pub queued: usize,
+    /// Places.
+    pub capacity: usize,
+    /// Whether new executions are refused because of shutdown.
+    pub draining: bool,
+}
+
+/// The engine. Cheap to clone; all clones are the same engine.
+#[derive(Clone)]
+pub struct Engine(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) config: EngineConfig,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) artifacts: ArtifactStore,
+    ids: Arc<dyn IdSource>,
+    records: Mutex<Records>,
+    places: Arc<Semaphore>,
+    queued: AtomicUsize,
+    running: AtomicUsize,
+    draining: AtomicBool,
+    ended: Notify,
+}
+
+#[derive(Default)]
+struct Records {
+    by_id: BTreeMap<ExecutionId, Arc<Record>>,
+    finished_bytes: usize,
+    finished: std::collections::VecDeque<(ExecutionId, usize)>,
+}
+
+impl Engine {
+    /// An engine on one backend.
+    ///
+    /// # Errors
+    /// When the folder for artifacts cannot be made.
+    pub fn new(
+        config: EngineConfig,
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        ids: Arc<dyn IdSource>,
+    ) -> std::io::Result<Self> {
+        let artifacts = ArtifactStore::open(&config.artifacts_dir, config.keep_artifact_bytes)?;
+        Ok(Self(Arc::new(Inner {
+            places: Arc::new(Semaphore::new(config.max_concurrent)),
+            config,
+            backend,
+            clock,
+            artifacts,
+            ids,
+            records: Mutex::default(),
+            queued: AtomicUsize::new(0),
+            running: AtomicUsize::new(0),
+            draining: AtomicBool::new(false),
+            ended: Notify::new(),
+        })))
+    }
+
+    /// Accepts an execution; it runs as soon as there is a place. Must be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// When it is refused; nothing ran then and nothing is kept.
+    pub fn submit(&self, spec: ExecutionSpec) -> Result<Ticket, SubmitError> {
+        let inner = &self.0;
+        if inner.draining.load(Ordering::Acquire) {
+            return Err(SubmitError::Draining);
+        }
+        inner.backend.accepts(&spec)?;
+        let queued = inner.queued.fetch_add(1, Ordering::AcqRel);
+        let free = inner.places.available_permits();
+        if queued >= inner.config.queue_size + free {
+            inner.queued.fetch_sub(1, Ordering::AcqRel);
+            metrics::counter!("fumehood_executions_refused_total", "reason" => "queue_full").increment(1);
+            return Err(SubmitError::Busy { queued, retry_after: Duration::from_secs(1) });
+        }
+        let id = inner.ids.execution();
+        let record = Arc::new(Record::new(id.clone(), &spec, inner.clock.stamp()));
+        inner.records.lock().by_id.insert(id.clone(), Arc::clone(&record));
+        let ticket = Ticket { id, events: record.log.clone() };
+        let engine = self.clone();
+        let accepted = Instant::now();
+        let span = tracing::Span::current();
+        tokio::spawn(tracing::Instrument::instrument(async move { engine.run(record, spec, accepted).await }, span));
+        Ok(ticket)
+    }
+
+    async fn run(&self, record: Arc<Record>, spec: ExecutionSpec, accepted: Instant) {
+        let inner = &self.0;
+        let place = tokio::select! {
+            biased;
+            () = record.cancel.cancelled() => None,
+            place = Arc::clone(&inner.places).acquire_owned() => place.ok(),
+        };
+        inner.queued.fetch_sub(1, Ordering::AcqRel);
+        let execution = match place {
+            None => record.never_ran(inner.clock.stamp()),
+            Some(place) => {
+                inner.running.fetch_add(1, Ordering::AcqRel);
+                let job = Job { inner: inner.as_ref(), record: &record, spec: &spec, queued: accepted.elapsed() };
+                let execution = driver::drive(job).await;
+                inner.running.fetch_sub(1, Ordering::AcqRel);
+                drop(place);
+                execution
+            }
+        };
+        self.finish(&record, execution);
+    }
+
+    fn finish(&self, record: &Record, execution: Execution) {
+        let inner = &self.0;
+        let outcome = execution.outcome.map_or("none", |outcome| outcome.as_str());
+        metrics::counter!("fumehood_executions_total", "outcome" => outcome).increment(1);
+        metrics::histogram!("fumehood_execution_duration_seconds").record(execution.metrics.duration_ms / 1e3);
+        metrics::histogram!("fumehood_execution_start_seconds").record(execution.metrics.start_ms / 1e3);
+        tracing::info!(
+            execution = %execution.id,
+            outcome,
+            exit_code = execution.exit_code,
+            duration_ms = execution.metrics.duration_ms,
+            start_ms = execution.metrics.start_ms,
+            memory_peak_mb = execution.metrics.memory_peak_mb,
+            "execution ended"
+        );
+        let id = execution.id.clone();
+        let execution = Arc::new(execution);
+        record.finish(Arc::clone(&execution));
+        record.log.push(EventBody::Result(execution));
+        let evicted = inner.records.lock().retain_within(id, record.size(), &inner.config);
+        for id in evicted {
+            inner.artifacts.remove(&id);
+        }
+        inner.ended.notify_waiters();
+    }
+
+    /// The execution as it is now, output so far included.
+    #[must_use]
+    pub fn get(&self, id: &ExecutionId) -> Option<Arc<Execution>> {
+        let record = self.0.records.lock().by_id.get(id).cloned()?;
+        Some(record.snapshot())
+    }
+
+    /// Its events.
+    #[must_use]
+    pub fn events(&self, id: &ExecutionId) -> Option<EventLog> {
+        self.0.records.lock().by_id.get(id).map(|record| record.log.clone())
+    }
+
+    /// Executions, newest first, and the cursor of the next page.
+    #[must_use]
+    pub fn list(&self, filter: &ListFilter) -> (Vec<Arc<Execution>>, Option<ExecutionId>) {
+        let records = self.0.records.lock();
+        let mut page = Vec::new();
+        for (id, record) in records.by_id.iter().rev() {
+            if filter.before.as_ref().is_some_and(|before| id >= before) {
+                continue;
+            }
+            if filter.status.is_none_or(|status| record.status() == status) {
+                if page.len() == filter.limit {
+                    let cursor = page.last().map(|execution: &Arc<Execution>| execution.id.clone());
+                    return (page, cursor);
+                }
+                page.push(record.snapshot());
+            }
+        }
+        (page, None)
+    }
+
+    /// Cancels an execution if it still runs or waits; `None` when there is none of this id.
+    #[must_use]
+    pub fn cancel(&self, id: &ExecutionId) -> Option<EventLog> {
+        let record = self.0.records.lock().by_id.get(id).cloned()?;
+        record.cancel.cancel();
+        Some(record.log.clone())
+    }
+
+    /// An artifact by its path in the workspace.
+    #[must_use]
+    pub fn artifact(&self, id: &ExecutionId, path: &str) -> Option<(File, crate::execution::Artifact)> {
+        let execution = self.get(id)?;
+        let index = execution.artifacts.iter().position(|artifact| artifact.path == path)?;
+        let file = self.0.artifacts.open_artifact(id, index).ok()?;
+        Some((file, execution.artifacts[index].clone()))
+    }
+
+    /// How busy it is.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let running = self.0.running.load(Ordering::Acquire);
+        Load {
+            running,
+            queued: self.0.queued.load(Ordering::Acquire),
+            capacity: self.0.config.max_concurrent,
+            draining: self.0.draining.load(Ordering::Acquire),
+        }
+    }
+
+    /// Level and layers of this node's sandboxes.
+    #[must_use]
+    pub fn isolation(&self) -> crate::backend::BackendReport {
+        self.0.backend.report()
+    }
+
+    /// Refuses new executions, lets those accepted finish within `grace`, then cancels the rest and waits for their end.
+    pub async fn shutdown(&self, grace: Duration) {
+        self.0.draining.store(true, Ordering::Release);
+        if tokio::time::timeout(grace, self.idle()).await.is_err() {
+            let open: Vec<CancellationToken> = {
+                let records = self.0.records.lock();
+                records.by_id.values().filter(|r| !r.status().is_final()).map(|r| r.cancel.clone()).collect()
+            };
+            tracing::warn!(cancelled = open.len(), "executions cancelled at shutdown");
+            open.iter().for_each(CancellationToken::cancel);
+            self.idle().await;
+        }
+    }
+
+    async fn idle(&self) {
+        loop {
+            let ended = self.0.ended.notified();
+            let open = self.0.records.lock().by_id.values().any(|record| !record.status().is_final());
+            if !open {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Records {
+    /// Notes a finished execution and evicts the oldest ones beyond the bounds.
+    fn retain_within(&mut self, id: ExecutionId, bytes: usize, config: &EngineConfig) -> Vec<ExecutionId> {
+        self.finished.push_back((id, bytes));
+        self.finished_bytes += bytes;
+        let mut evicted = Vec::new();
+        // The newest always stays: its caller may be about to fetch it.
+        while self.finished.len() > 1
+            && (self.finished.len() > config.keep_executions || self.finished_bytes > config.keep_bytes)
+        {
+            let Some((oldest, bytes)) = self.finished.pop_front() else { break };
+            self.finished_bytes -= bytes;
+            self.by_id.remove(&oldest);
+            evicted.push(oldest);
+        }
+        evicted
+    }
+}

@@ -1,0 +1,64 @@
+//! Ids as types: prefixed, sortable by time, never bare strings.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Id of one execution, for example `exe_01jd…`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+pub struct ExecutionId(String);
+
+impl ExecutionId {
+    const PREFIX: &'static str = "exe_";
+
+    /// Reads an id given by a client; `None` when it cannot be one.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let rest = text.strip_prefix(Self::PREFIX)?;
+        let plausible = !rest.is_empty() && rest.len() <= 64 && rest.bytes().all(|b| b.is_ascii_alphanumeric());
+        plausible.then(|| Self(text.to_owned()))
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ExecutionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Where new ids come from; injected so that tests can foresee them.
+pub trait IdSource: Send + Sync {
+    /// An id never given before.
+    fn execution(&self) -> ExecutionId;
+}
+
+/// ULIDs: sortable by creation time.
+#[derive(Debug, Default)]
+pub struct UlidSource;
+
+impl IdSource for UlidSource {
+    fn execution(&self) -> ExecutionId {
+        ExecutionId(format!("{}{}", ExecutionId::PREFIX, ulid::Ulid::new().to_string().to_ascii_lowercase()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_prefixed_alphanumeric_text_is_an_id() {
+        assert!(ExecutionId::parse(UlidSource.execution().as_str()).is_some());
+        for bad in ["", "exe_", "ses_1", "exe_../x", "exe_a b", "exe_\u{0}"] {
+            assert!(ExecutionId::parse(bad).is_none(), "{bad:?}");
+        }
+    }
+}

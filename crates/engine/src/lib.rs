@@ -1,0 +1,26 @@
+//! One node of Fumehood: starts sandboxes through a [`backend`], runs executions in them and keeps what became of them.
+//!
+//! ```text
+//! ExecutionRequest --validate--> ExecutionSpec --Engine::submit--> Record --driver--> Execution
+//!                                                                   |
+//!                                                                EventLog (replay, live)
+//! ```
+//!
+//! Everything about the kernel is in `fumehood-jail`; everything about HTTP is in `fumehood-server`.
+
+pub mod artifacts;
+pub mod backend;
+pub mod clock;
+mod driver;
+pub mod engine;
+pub mod event;
+pub mod execution;
+pub mod files;
+pub mod ids;
+pub mod image;
+mod output;
+mod record;
+pub mod spec;
+mod verdict;
+
+pub use engine::{Engine, EngineConfig, ListFilter, Load, SubmitError, Ticket};

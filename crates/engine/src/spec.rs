@@ -1,0 +1,666 @@
+//! What a caller asks for ([`ExecutionRequest`]) and what the engine runs ([`ExecutionSpec`]): parsed once, valid inside.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine as _;
+use bytes::Bytes;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// Where the workspace is inside a sandbox; also the working directory.
+pub const WORKSPACE: &str = "/data";
+/// Other names of the workspace (links), accepted in paths.
+pub const WORKSPACE_ALIASES: [&str; 2] = ["/workspace", "/mnt/data"];
+/// Places besides the workspace that are writable inside a sandbox.
+pub const WRITABLE: [&str; 2] = ["/tmp", "/home/sandbox"];
+
+/// A request field that is wrong, and how to mend it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct FieldError {
+    /// Path of the field, for example `limits.memory_mb`.
+    pub field: String,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+impl FieldError {
+    /// An error about `field`.
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { field: field.into(), message: message.into() }
+    }
+}
+
+/// Language of the code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Language {
+    /// On IPython.
+    #[default]
+    Python,
+    /// On Node.js, where the image has it.
+    Javascript,
+    /// On Node.js 22.6 or later, where the image has it.
+    Typescript,
+    /// On bash.
+    Bash,
+    /// `argv` is the program; `code` is empty.
+    Command,
+}
+
+/// Lowest isolation level accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum IsolationLevel {
+    /// The default of the template.
+    #[default]
+    Auto,
+    /// Namespaces, cgroups, seccomp on the host's kernel.
+    Process,
+    /// The same through bubblewrap.
+    Bubblewrap,
+    /// An OCI container.
+    Container,
+    /// gVisor.
+    Gvisor,
+    /// A virtual machine.
+    Microvm,
+}
+
+impl fmt::Display for IsolationLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Process => "process",
+            Self::Bubblewrap => "bubblewrap",
+            Self::Container => "container",
+            Self::Gvisor => "gvisor",
+            Self::Microvm => "microvm",
+        })
+    }
+}
+
+/// Whether the caller waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerMode {
+    /// Wait for the end.
+    #[default]
+    Sync,
+    /// Answer 202 at once.
+    Async,
+}
+
+/// Limits as a caller may state them; what is absent gets the default.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsRequest {
+    /// Memory of all processes together, files in the workspace included.
+    pub memory_mb: Option<i64>,
+    /// Processor time per wall-clock time, in cores.
+    #[serde(alias = "cpus")]
+    pub cpu: Option<f64>,
+    /// Processes and threads.
+    pub processes: Option<i64>,
+    /// All files of the sandbox.
+    pub disk_mb: Option<i64>,
+    /// Largest single file; the disk limit by default.
+    pub file_size_mb: Option<i64>,
+    /// Open descriptors of one process.
+    pub open_files: Option<i64>,
+    /// Output kept per stream.
+    pub output_kb: Option<i64>,
+}
+
+/// A file to write into the workspace before the code runs: exactly one of the two contents.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileRequest {
+    /// Relative to the workspace, or absolute below `/data`.
+    pub path: String,
+    /// Text content.
+    pub content: Option<String>,
+    /// Binary content in base64.
+    pub content_base64: Option<String>,
+}
+
+/// Body of `POST /v1/executions`.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"code": "print('hello')\n6 * 7"}))]
+pub struct ExecutionRequest {
+    /// Source text.
+    pub code: String,
+    /// Its language.
+    #[serde(default)]
+    pub language: Language,
+    /// For `language: command`: the program and its arguments.
+    #[serde(default)]
+    pub argv: Option<Vec<String>>,
+    /// Name of a template, or name@version.
+    #[serde(default)]
+    pub template: Option<String>,
+    /// Lowest isolation level accepted; never less.
+    #[serde(default)]
+    pub isolation: IsolationLevel,
+    /// Argument of the entry point `handler(input)`, if the code defines it.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Object>)]
+    pub input: Option<Value>,
+    /// Standard input; then end of file.
+    #[serde(default)]
+    pub stdin: String,
+    /// Variable to extract; null: the value of the last expression.
+    #[serde(default)]
+    pub result_var: Option<String>,
+    /// Rows of a table preview, 0 to 500.
+    #[serde(default)]
+    pub preview_rows: Option<i64>,
+    /// Wall clock of the run itself.
+    #[serde(default)]
+    pub timeout_ms: Option<i64>,
+    /// Limits.
+    #[serde(default)]
+    pub limits: LimitsRequest,
+    /// Extra environment variables.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Files written first.
+    #[serde(default)]
+    pub files: Vec<FileRequest>,
+    /// Globs of files to return as artifacts.
+    #[serde(default)]
+    pub collect: Vec<String>,
+    /// Working directory.
+    #[serde(default)]
+    pub cwd: Option<String>,
+    /// Name of a policy.
+    #[serde(default)]
+    pub policy: Option<String>,
+    /// Whether to wait.
+    #[serde(default)]
+    pub mode: AnswerMode,
+}
+
+impl ExecutionRequest {
+    /// A request for `code` with everything else at its default.
+    pub fn new(code: impl Into<String>) -> Self {
+        Self {
+            code: code.into(),
+            language: Language::default(),
+            argv: None,
+            template: None,
+            isolation: IsolationLevel::default(),
+            input: None,
+            stdin: String::new(),
+            result_var: None,
+            preview_rows: None,
+            timeout_ms: None,
+            limits: LimitsRequest::default(),
+            env: BTreeMap::new(),
+            files: Vec::new(),
+            collect: Vec::new(),
+            cwd: None,
+            policy: None,
+            mode: AnswerMode::default(),
+        }
+    }
+}
+
+/// `null` given is not the same as nothing given... but both mean that there is no input.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Ok(Some(Value::deserialize(deserializer)?).filter(|value| !value.is_null()))
+}
+
+/// Limits in force, every one positive.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// Bytes of memory of all processes together.
+    pub memory_bytes: u64,
+    /// Cores.
+    pub cpu: f64,
+    /// Processes and threads.
+    pub processes: u64,
+    /// Bytes of all files together.
+    pub disk_bytes: u64,
+    /// Bytes of one file.
+    pub file_size_bytes: u64,
+    /// Descriptors of one process.
+    pub open_files: u64,
+    /// Bytes of output kept per stream.
+    pub output_bytes: u64,
+}
+
+/// The operator's defaults and maxima.
+#[derive(Debug, Clone)]
+pub struct LimitPolicy {
+    /// Used where a request is silent.
+    pub default: Limits,
+    /// Used where a request is silent.
+    pub default_timeout: Duration,
+    /// Nothing above this is accepted.
+    pub max: Limits,
+    /// Nothing above this is accepted.
+    pub max_timeout: Duration,
+    /// Longest source text, in bytes.
+    pub max_code_bytes: usize,
+    /// Most files in one request.
+    pub max_files: usize,
+    /// Most environment variables, and bytes of them together.
+    pub max_env_bytes: usize,
+}
+
+impl Default for LimitPolicy {
+    fn default() -> Self {
+        const MB: u64 = 1 << 20;
+        Self {
+            default: Limits {
+                memory_bytes: 512 * MB,
+                cpu: 1.0,
+                processes: 64,
+                disk_bytes: 256 * MB,
+                file_size_bytes: 256 * MB,
+                open_files: 1024,
+                output_bytes: 10 * MB,
+            },
+            default_timeout: Duration::from_secs(30),
+            max: Limits {
+                memory_bytes: 8192 * MB,
+                cpu: 64.0,
+                processes: 4096,
+                disk_bytes: 8192 * MB,
+                file_size_bytes: 8192 * MB,
+                open_files: 65536,
+                output_bytes: 64 * MB,
+            },
+            max_timeout: Duration::from_secs(300),
+            max_code_bytes: 1 << 20,
+            max_files: 1000,
+            max_env_bytes: 64 << 10,
+        }
+    }
+}
+
+/// A file of the workspace by its path relative to it: no `..`, no empty part, no NUL.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WorkspacePath(String);
+
+impl WorkspacePath {
+    /// Reads a path given by a client.
+    ///
+    /// # Errors
+    /// A sentence on what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut relative = text;
+        if text.starts_with('/') {
+            relative = std::iter::once(WORKSPACE)
+                .chain(WORKSPACE_ALIASES)
+                .find_map(|root| text.strip_prefix(root)?.strip_prefix('/'))
+                .ok_or_else(|| format!("path {text:?} is outside the workspace; use a relative path or one below {WORKSPACE}"))?;
+        }
+        let parts = relative.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>();
+        if parts.is_empty() {
+            return Err(format!("path {text:?} names no file"));
+        }
+        for part in &parts {
+            if *part == ".." {
+                return Err(format!("path {text:?} must not contain '..'"));
+            }
+            if part.contains('\0') {
+                return Err("path must not contain a NUL byte".to_owned());
+            }
+            if part.len() > 255 {
+                return Err(format!("path has a part of {} bytes; a file name has at most 255", part.len()));
+            }
+        }
+        if relative.ends_with('/') {
+            return Err(format!("path {text:?} names a folder, not a file"));
+        }
+        let path = parts.join("/");
+        if path.len() > 4000 {
+            return Err(format!("path has {} bytes; at most 4000 are possible", path.len()));
+        }
+        Ok(Self(path))
+    }
+
+    /// Relative to the workspace, parts separated by `/`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A file to write before the run.
+#[derive(Debug, Clone)]
+pub struct InputFile {
+    /// Where.
+    pub path: WorkspacePath,
+    /// What.
+    pub content: Bytes,
+}
+
+/// A valid execution.
+#[derive(Debug, Clone)]
+pub struct ExecutionSpec {
+    /// Source text.
+    pub code: String,
+    /// Its language.
+    pub language: Language,
+    /// Program and arguments for [`Language::Command`], empty otherwise.
+    pub argv: Vec<String>,
+    /// Name of the template, without version.
+    pub template: String,
+    /// Lowest level accepted.
+    pub isolation: IsolationLevel,
+    /// Argument of `handler`.
+    pub input: Option<Value>,
+    /// Standard input.
+    pub stdin: Bytes,
+    /// Variable to extract.
+    pub result_var: Option<String>,
+    /// Rows of a preview.
+    pub preview_rows: u32,
+    /// Wall clock of the run.
+    pub timeout: Duration,
+    /// Limits in force.
+    pub limits: Limits,
+    /// Extra environment.
+    pub env: BTreeMap<String, String>,
+    /// Files written first.
+    pub files: Vec<InputFile>,
+    /// Which files to return; `None` for none.
+    pub collect: Option<GlobSet>,
+    /// Working directory, absolute.
+    pub cwd: String,
+    /// Name of the policy.
+    pub policy: String,
+}
+
+/// The only template until templates can be made.
+pub const DEFAULT_TEMPLATE: &str = "default";
+/// The only policy until policies can be made.
+pub const DEFAULT_POLICY: &str = "default";
+
+impl ExecutionRequest {
+    /// Checks every field against the operator's limits.
+    ///
+    /// # Errors
+    /// The first field that is wrong.
+    pub fn validate(self, policy: &LimitPolicy) -> Result<ExecutionSpec, FieldError> {
+        if self.code.len() > policy.max_code_bytes {
+            let message = format!("has {} bytes; at most {} are accepted", self.code.len(), policy.max_code_bytes);
+            return Err(FieldError::new("code", message));
+        }
+        let argv = self.argv.unwrap_or_default();
+        match (self.language, argv.is_empty()) {
+            (Language::Command, true) => return Err(FieldError::new("argv", "must name the program when language is 'command'")),
+            (Language::Command, false) => {
+                if !self.code.is_empty() {
+                    return Err(FieldError::new("code", "must be empty when language is 'command'; argv is the program"));
+                }
+            }
+            (_, false) => return Err(FieldError::new("argv", "is only for language 'command'")),
+            (_, true) => {}
+        }
+        if argv.iter().any(|argument| argument.contains('\0')) || argv.first().is_some_and(String::is_empty) {
+            return Err(FieldError::new("argv", "must not contain NUL bytes, and the program must not be empty"));
+        }
+        if argv.iter().map(String::len).sum::<usize>() > policy.max_env_bytes {
+            return Err(FieldError::new("argv", format!("has more than {} bytes", policy.max_env_bytes)));
+        }
+        let template = template_name(self.template.as_deref())?;
+        let policy_name = self.policy.unwrap_or_else(|| DEFAULT_POLICY.to_owned());
+        if policy_name != DEFAULT_POLICY {
+            return Err(FieldError::new("policy", format!("no policy {policy_name:?}; there is {DEFAULT_POLICY:?}")));
+        }
+        if self.result_var.as_deref().is_some_and(|name| name.is_empty() || name.len() > 200) {
+            return Err(FieldError::new("result_var", "must be the name of a variable"));
+        }
+        Ok(ExecutionSpec {
+            stdin: Bytes::from(self.stdin),
+            preview_rows: bounded("preview_rows", self.preview_rows, 0, 500, 10)?,
+            timeout: Duration::from_millis(bounded(
+                "timeout_ms",
+                self.timeout_ms,
+                1,
+                policy.max_timeout.as_millis() as u64,
+                policy.default_timeout.as_millis() as u64,
+            )?),
+            limits: self.limits.validate(policy)?,
+            env: environment(self.env, policy.max_env_bytes)?,
+            files: files(self.files, policy.max_files)?,
+            collect: globs(&self.collect)?,
+            cwd: working_directory(self.cwd.as_deref())?,
+            code: self.code,
+            language: self.language,
+            argv,
+            template,
+            isolation: self.isolation,
+            input: self.input,
+            result_var: self.result_var,
+            policy: policy_name,
+        })
+    }
+}
+
+impl LimitsRequest {
+    fn validate(&self, policy: &LimitPolicy) -> Result<Limits, FieldError> {
+        const MB: u64 = 1 << 20;
+        let (default, max) = (&policy.default, &policy.max);
+        let megabytes = |field, given, least, most: u64, default: u64| -> Result<u64, FieldError> {
+            Ok(bounded::<u64>(field, given, least, most / MB, (default / MB).max(least))? * MB)
+        };
+        let disk_bytes = megabytes("limits.disk_mb", self.disk_mb, 1, max.disk_bytes, default.disk_bytes)?;
+        let cpu = self.cpu.unwrap_or(default.cpu);
+        // Below a hundredth of a core the kernel's quota has no meaning. Written so that NaN fails too.
+        if !(cpu >= 0.01 && cpu <= max.cpu) {
+            return Err(FieldError::new("limits.cpu", format!("must be between 0.01 and {}, got {cpu}", max.cpu)));
+        }
+        Ok(Limits {
+            memory_bytes: megabytes("limits.memory_mb", self.memory_mb, 16, max.memory_bytes, default.memory_bytes)?,
+            cpu,
+            processes: bounded("limits.processes", self.processes, 1, max.processes, default.processes)?,
+            disk_bytes,
+            file_size_bytes: megabytes("limits.file_size_mb", self.file_size_mb, 1, max.file_size_bytes, default.file_size_bytes)?
+                .min(disk_bytes),
+            open_files: bounded("limits.open_files", self.open_files, 16, max.open_files, default.open_files)?,
+            output_bytes: bounded::<u64>(
+                "limits.output_kb",
+                self.output_kb,
+                1,
+                max.output_bytes / 1024,
+                (default.output_bytes / 1024).max(1),
+            )? * 1024,
+        })
+    }
+}
+
+/// An absent number gets the default; zero, negative or above the maximum is refused, never taken for "unlimited".
+fn bounded<T: TryFrom<u64>>(field: &str, given: Option<i64>, least: u64, most: u64, default: u64) -> Result<T, FieldError> {
+    let value = match given {
+        None => default,
+        Some(given) => u64::try_from(given)
+            .ok()
+            .filter(|value| (least..=most).contains(value))
+            .ok_or_else(|| FieldError::new(field, format!("must be between {least} and {most}, got {given}")))?,
+    };
+    T::try_from(value).map_err(|_| FieldError::new(field, format!("must be between {least} and {most}, got {value}")))
+}
+
+fn template_name(given: Option<&str>) -> Result<String, FieldError> {
+    let given = given.unwrap_or(DEFAULT_TEMPLATE);
+    match given.split_once('@').unwrap_or((given, "1")) {
+        (DEFAULT_TEMPLATE, "1") => Ok(DEFAULT_TEMPLATE.to_owned()),
+        _ => Err(FieldError::new("template", format!("no template {given:?}; there is \"{DEFAULT_TEMPLATE}@1\""))),
+    }
+}
+
+fn environment(given: BTreeMap<String, String>, max_bytes: usize) -> Result<BTreeMap<String, String>, FieldError> {
+    let mut total = 0;
+    for (name, value) in &given {
+        let well_formed = !name.is_empty()
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if !well_formed {
+            let message = format!("{name:?} is no name of a variable: letters, digits and '_', not beginning with a digit");
+            return Err(FieldError::new("env", message));
+        }
+        if value.contains('\0') {
+            return Err(FieldError::new(format!("env.{name}"), "must not contain a NUL byte"));
+        }
+        total += name.len() + value.len();
+    }
+    if total > max_bytes {
+        return Err(FieldError::new("env", format!("has {total} bytes; at most {max_bytes} are accepted")));
+    }
+    Ok(given)
+}
+
+fn files(given: Vec<FileRequest>, max_files: usize) -> Result<Vec<InputFile>, FieldError> {
+    if given.len() > max_files {
+        return Err(FieldError::new("files", format!("has {} entries; at most {max_files} are accepted", given.len())));
+    }
+    given
+        .into_iter()
+        .enumerate()
+        .map(|(index, file)| {
+            let path =
+                WorkspacePath::parse(&file.path).map_err(|message| FieldError::new(format!("files[{index}].path"), message))?;
+            let content = match (file.content, file.content_base64) {
+                (Some(text), None) => Bytes::from(text),
+                (None, Some(encoded)) => base64::engine::general_purpose::STANDARD.decode(encoded.trim_ascii()).map_err(|error| {
+                    FieldError::new(format!("files[{index}].content_base64"), format!("is not base64: {error}"))
+                })?.into(),
+                _ => {
+                    let message = "needs exactly one of 'content' and 'content_base64'";
+                    return Err(FieldError::new(format!("files[{index}]"), message));
+                }
+            };
+            Ok(InputFile { path, content })
+        })
+        .collect()
+}
+
+fn globs(patterns: &[String]) -> Result<Option<GlobSet>, FieldError> {
+    const MOST: usize = 100;
+    if patterns.is_empty() {
+        return Ok(None);
+    }
+    if patterns.len() > MOST {
+        return Err(FieldError::new("collect", format!("has {} globs; at most {MOST} are accepted", patterns.len())));
+    }
+    let mut set = GlobSetBuilder::new();
+    for (index, pattern) in patterns.iter().enumerate() {
+        let relative = std::iter::once(WORKSPACE)
+            .chain(WORKSPACE_ALIASES)
+            .find_map(|root| pattern.strip_prefix(root)?.strip_prefix('/'))
+            .unwrap_or(pattern);
+        let wrong = |message: String| FieldError::new(format!("collect[{index}]"), message);
+        if relative.starts_with('/') || relative.split('/').any(|part| part == "..") {
+            return Err(wrong(format!("{pattern:?} is outside the workspace")));
+        }
+        // `*.csv` means the files of the workspace itself; `**/*.csv` those below it too.
+        let glob = GlobBuilder::new(relative.trim_start_matches("./")).literal_separator(true).build();
+        set.add(glob.map_err(|error| wrong(format!("is no glob: {}", error.kind())))?);
+    }
+    set.build().map(Some).map_err(|error| FieldError::new("collect", error.to_string()))
+}
+
+fn working_directory(given: Option<&str>) -> Result<String, FieldError> {
+    let Some(given) = given.filter(|cwd| !cwd.is_empty()) else { return Ok(WORKSPACE.to_owned()) };
+    let refuse = |why: &str| {
+        let places = format!("{WORKSPACE}, {}", WRITABLE.join(", "));
+        FieldError::new("cwd", format!("{given:?} {why}; use a relative path or one below {places}"))
+    };
+    if given.contains('\0') || given.split('/').any(|part| part == "..") || given.len() > 1000 {
+        return Err(refuse("must not contain '..' or NUL"));
+    }
+    let absolute = if given.starts_with('/') { given.to_owned() } else { format!("{WORKSPACE}/{given}") };
+    let inside = std::iter::once(WORKSPACE)
+        .chain(WORKSPACE_ALIASES)
+        .chain(WRITABLE)
+        .any(|root| absolute.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
+    inside.then_some(absolute).ok_or_else(|| refuse("is outside the sandbox's writable places"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn refused(change: impl FnOnce(&mut ExecutionRequest)) -> String {
+        let mut request = ExecutionRequest::new("1");
+        change(&mut request);
+        request.validate(&LimitPolicy::default()).expect_err("must be refused").field
+    }
+
+    #[test]
+    fn what_is_absent_gets_the_default() {
+        let spec = ExecutionRequest::new("1").validate(&LimitPolicy::default()).unwrap();
+        assert_eq!(spec.timeout, Duration::from_secs(30));
+        assert_eq!(spec.limits, LimitPolicy::default().default);
+        assert_eq!((spec.cwd.as_str(), spec.preview_rows), ("/data", 10));
+    }
+
+    #[test]
+    fn zero_negative_and_huge_are_refused_by_name() {
+        for value in [0, -1, i64::MIN, i64::MAX] {
+            assert_eq!(refused(|r| r.timeout_ms = Some(value)), "timeout_ms");
+            assert_eq!(refused(|r| r.limits.memory_mb = Some(value)), "limits.memory_mb");
+            assert_eq!(refused(|r| r.limits.processes = Some(value)), "limits.processes");
+            assert_eq!(refused(|r| r.limits.disk_mb = Some(value)), "limits.disk_mb");
+            assert_eq!(refused(|r| r.limits.output_kb = Some(value)), "limits.output_kb");
+            assert_eq!(refused(|r| r.limits.open_files = Some(value)), "limits.open_files");
+            assert_eq!(refused(|r| r.limits.file_size_mb = Some(value)), "limits.file_size_mb");
+        }
+        for value in [0.0, -2.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(refused(|r| r.limits.cpu = Some(value)), "limits.cpu");
+        }
+        assert_eq!(refused(|r| r.preview_rows = Some(501)), "preview_rows");
+    }
+
+    #[test]
+    fn the_working_directory_stays_in_writable_places() {
+        for bad in ["/etc", "/", "../x", "/data/../etc", "/datax", "/tmp/../root"] {
+            assert_eq!(refused(|r| r.cwd = Some(bad.to_owned())), "cwd", "{bad}");
+        }
+        for good in ["", "sub", "/data", "/data/a", "/tmp", "/workspace/x", "/home/sandbox"] {
+            let request = ExecutionRequest { cwd: Some(good.to_owned()), ..ExecutionRequest::new("1") };
+            assert!(request.validate(&LimitPolicy::default()).is_ok(), "{good}");
+        }
+    }
+
+    #[test]
+    fn a_file_needs_exactly_one_content() {
+        let file = |content: Option<&str>, base64: Option<&str>| FileRequest {
+            path: "a".to_owned(),
+            content: content.map(str::to_owned),
+            content_base64: base64.map(str::to_owned),
+        };
+        assert_eq!(refused(|r| r.files = vec![file(None, None)]), "files[0]");
+        assert_eq!(refused(|r| r.files = vec![file(Some("x"), Some("eA=="))]), "files[0]");
+        assert_eq!(refused(|r| r.files = vec![file(None, Some("%%"))]), "files[0].content_base64");
+    }
+
+    #[test]
+    fn only_the_default_template_and_policy_exist() {
+        assert_eq!(refused(|r| r.template = Some("no-such".to_owned())), "template");
+        assert_eq!(refused(|r| r.template = Some("default@2".to_owned())), "template");
+        assert_eq!(refused(|r| r.policy = Some("none".to_owned())), "policy");
+    }
+
+    proptest! {
+        #[test]
+        fn a_workspace_path_never_leaves_the_workspace(text in "[a./\\x00-]{0,20}") {
+            if let Ok(path) = WorkspacePath::parse(&text) {
+                prop_assert!(!path.as_str().starts_with('/'));
+                prop_assert!(path.as_str().split('/').all(|part| !part.is_empty() && part != "." && part != ".."));
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Control groups, version 1 and 2, hybrid hosts included.
+//!
+//! [`Hierarchy::discover`] finds where this process may make groups and proves that every limit can be enforced there; a limit
+//! that cannot be enforced is an error, never ignored. Each sandbox gets one [`Group`]. All groups of one jailer live
+//! below a folder that names the jailer ([`instance_name`]), so that the next jailer can tell orphans from the living.
+
+mod v1;
+mod v2;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::{At, JailError, Step};
+use crate::protocol::JailLimits;
+
+/// Counters of a group that is about to be removed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counters {
+    /// Processes killed for memory.
+    pub oom_kills: u64,
+    /// Times that the process limit refused one.
+    pub process_limit_hits: u64,
+    /// Bytes.
+    pub memory_peak_bytes: u64,
+    /// Microseconds.
+    pub cpu_us: u64,
+    /// Most processes at once, where the kernel counts.
+    pub processes_peak: Option<u64>,
+}
+
+/// Where groups of this jailer are made.
+#[derive(Debug)]
+pub enum Hierarchy {
+    /// A folder in each version 1 hierarchy.
+    V1(v1::Hierarchy),
+    /// One folder.
+    V2(v2::Hierarchy),
+}
+
+/// The group of one sandbox.
+#[derive(Debug)]
+pub enum Group {
+    /// A folder in each version 1 hierarchy.
+    V1(v1::Group),
+    /// One folder.
+    V2(v2::Group),
+}
+
+impl Hierarchy {
+    /// Finds the hierarchy, removes what crashed jailers left, and tries every limit on a group of its own.
+    ///
+    /// `parent` is a folder prepared by the operator, relative to the root of each hierarchy.
+    ///
+    /// # Errors
+    /// When a limit cannot be enforced; the cause says what the operator can do.
+    pub fn discover(parent: Option<&str>) -> Result<Self, JailError> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").at(Step::PrepareCgroup, "/proc/self/mountinfo")?;
+        let own = fs::read_to_string("/proc/self/cgroup").at(Step::PrepareCgroup, "/proc/self/cgroup")?;
+        let found = CgroupMounts::parse(&mounts);
+        let hierarchy = if found.v1_controller("memory").is_some() {
+            Self::V1(v1::Hierarchy::open(&found, &own, parent)?)
+        } else if let Some(root) = &found.v2 {
+            Self::V2(v2::Hierarchy::open(root, &own, parent)?)
+        } else {
+            return Err(JailError::new(Step::PrepareCgroup, "/sys/fs/cgroup", "no cgroup file system with a memory controller is mounted"));
+        };
+        let probe = hierarchy.create(
+            "probe",
+            &JailLimits { memory_bytes: 64 << 20, cpu_millis: 500, processes: 8, file_size_bytes: 1, open_files: 1 },
+        )?;
+        probe.remove().at(Step::PrepareCgroup, "probe")?;
+        Ok(hierarchy)
+    }
+
+    /// Makes a group with limits.
+    ///
+    /// # Errors
+    /// When a limit is refused.
+    pub fn create(&self, name: &str, limits: &JailLimits) -> Result<Group, JailError> {
+        match self {
+            Self::V1(hierarchy) => hierarchy.create(name, limits).map(Group::V1),
+            Self::V2(hierarchy) => hierarchy.create(name, limits).map(Group::V2),
+        }
+    }
+
+    /// `v1` or `v2`, for reports.
+    #[must_use]
+    pub fn version(&self) -> &'static str {
+        match self {
+            Self::V1(_) => "v1",
+            Self::V2(_) => "v2",
+        }
+    }
+
+    /// Removes the folders of this jailer itself; its groups must be gone.
+    pub fn remove(self) {
+        let folders = match self {
+            Self::V1(hierarchy) => hierarchy.folders(),
+            Self::V2(hierarchy) => vec![hierarchy.folder],
+        };
+        for folder in folders {
+            // What is still busy is swept by the next jailer.
+            fs::remove_dir(folder).ok();
+        }
+    }
+}
+
+impl Group {
+    /// Moves a process in. Must be called from outside the sandbox, before it runs anything.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn join(&self, pid: i32) -> Result<(), JailError> {
+        match self {
+            Self::V1(group) => group.join(pid),
+            Self::V2(group) => group.join(pid),
+        }
+    }
+
+    /// Counters so far. What cannot be read counts as zero: the group outlives the sandbox, so this does not happen in practice.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        match self {
+            Self::V1(group) => group.counters(),
+            Self::V2(group) => group.counters(),
+        }
+    }
+
+    /// Removes the group; `Ok(false)` when the kernel is not done with it yet.
+    ///
+    /// # Errors
+    /// Anything but "busy".
+    pub fn remove(&self) -> io::Result<bool> {
+        let folders = match self {
+            Self::V1(group) => group.folders(),
+            Self::V2(group) => std::slice::from_ref(&group.folder),
+        };
+        let mut gone = true;
+        for folder in folders {
+            match fs::remove_dir(folder) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => gone = false,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(gone)
+    }
+}
+
+/// Name of the folder of one jailer: its pid and start time, so that a later process with the same pid is not taken for it.
+fn instance_name() -> Result<String, JailError> {
+    let pid = std::process::id();
+    let start = start_time(pid).ok_or_else(|| JailError::new(Step::PrepareCgroup, "/proc/self/stat", "has no start time"))?;
+    Ok(format!("fumehood-{pid}-{start}"))
+}
+
+/// Start time of a process in clock ticks since boot.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command may contain spaces and parentheses; fields are counted after the last one.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Removes the folders of jailers that no longer live.
+fn sweep(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(rest) = name.to_str().and_then(|name| name.strip_prefix("fumehood-")) else { continue };
+        let Some((pid, start)) = rest.split_once('-') else { continue };
+        let (Ok(pid), Ok(start)) = (pid.parse::<u32>(), start.parse::<u64>()) else { continue };
+        if start_time(pid) == Some(start) {
+            continue;
+        }
+        // Its sandboxes died with it (parent-death signal); empty groups remain.
+        if let Ok(groups) = fs::read_dir(entry.path()) {
+            for group in groups.flatten().filter(|group| group.path().is_dir()) {
+                fs::remove_dir(group.path()).ok();
+            }
+        }
+        fs::remove_dir(entry.path()).ok();
+    }
+}
+
+/// Where cgroup file systems are mounted.
+#[derive(Debug, Default)]
+struct CgroupMounts {
+    /// Controller to (mount point, root of the mount within the hierarchy).
+    v1: Vec<(String, PathBuf, PathBuf)>,
+    v2: Option<(PathBuf, PathBuf)>,
+}
+
+impl CgroupMounts {
+    fn parse(mountinfo: &str) -> Self {
+        let mut found = Self::default();
+        for line in mountinfo.lines() {
+            let Some((left, right)) = line.split_once(" - ") else { continue };
+            let left: Vec<_> = left.split(' ').collect();
+            let mut right = right.split(' ');
+            let (Some(root), Some(point)) = (left.get(3), left.get(4)) else { continue };
+            let (point, root) = (PathBuf::from(point), PathBuf::from(root));
+            match right.next() {
+                Some("cgroup2") => found.v2 = Some((point, root)),
+                Some("cgroup") => {
+                    for controller in right.last().unwrap_or_default().split(',') {
+                        found.v1.push((controller.to_owned(), point.clone(), root.clone()));
+                    }
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    fn v1_controller(&self, name: &str) -> Option<(&Path, &Path)> {
+        self.v1.iter().find(|(controller, ..)| controller == name).map(|(_, point, root)| (point.as_path(), root.as_path()))
+    }
+}
+
+/// The folder of this process below a mount point. Inside a container without a cgroup namespace the kernel tells paths of
+/// the host; the mount's root is then a prefix of them.
+fn own_folder(point: &Path, root: &Path, own: &str) -> PathBuf {
+    let below = Path::new(own).strip_prefix(root).unwrap_or_else(|_| Path::new(own.trim_start_matches('/')));
+    point.join(below.strip_prefix("/").unwrap_or(below))
+}
+
+fn write(folder: &Path, file: &str, value: impl std::fmt::Display) -> Result<(), JailError> {
+    let path = folder.join(file);
+    fs::write(&path, value.to_string()).at(Step::PrepareCgroup, path.display().to_string())
+}
+
+fn read_number(folder: &Path, file: &str) -> Option<u64> {
+    fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok()
+}
+
+/// A `key value` line of a flat keyed file.
+fn read_keyed(folder: &Path, file: &str, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(folder.join(file)).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+30 25 0:26 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct
+31 25 0:27 /docker/abc /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
+32 25 0:28 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
+
+    #[test]
+    fn controllers_are_found_on_shared_and_hybrid_mounts() {
+        let found = CgroupMounts::parse(HYBRID);
+        assert_eq!(found.v1_controller("cpuacct").unwrap().0, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
+        assert_eq!(found.v2.as_ref().unwrap().0, Path::new("/sys/fs/cgroup/unified"));
+        assert!(found.v1_controller("pids").is_none());
+    }
+
+    #[test]
+    fn the_own_folder_is_right_inside_a_container_without_cgroup_namespace() {
+        let folder = own_folder(Path::new("/sys/fs/cgroup/memory"), Path::new("/docker/abc"), "/docker/abc/x");
+        assert_eq!(folder, Path::new("/sys/fs/cgroup/memory/x"));
+        assert_eq!(own_folder(Path::new("/c"), Path::new("/"), "/"), Path::new("/c"));
+        assert_eq!(own_folder(Path::new("/c"), Path::new("/"), "/a/b"), Path::new("/c/a/b"));
+    }
+}

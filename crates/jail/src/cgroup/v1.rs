@@ -1,0 +1,124 @@
+//! Version 1: one folder per hierarchy.
+
+use std::path::{Path, PathBuf};
+
+use super::{CgroupMounts, Counters, instance_name, own_folder, read_keyed, read_number, sweep, write};
+use crate::error::{At, JailError, Step};
+use crate::protocol::JailLimits;
+
+/// What each controller is needed for; all of them are.
+const CONTROLLERS: [&str; 4] = ["memory", "pids", "cpu", "cpuacct"];
+
+/// The folder of this jailer in each hierarchy, in the order of [`CONTROLLERS`] (two may be the same).
+#[derive(Debug)]
+pub struct Hierarchy {
+    folders: [PathBuf; 4],
+}
+
+/// The folders of one sandbox, in the same order.
+#[derive(Debug)]
+pub struct Group {
+    folders: [PathBuf; 4],
+}
+
+impl Hierarchy {
+    pub(super) fn open(mounts: &CgroupMounts, own: &str, parent: Option<&str>) -> Result<Self, JailError> {
+        let instance = instance_name()?;
+        let mut folders: [PathBuf; 4] = Default::default();
+        for (folder, controller) in folders.iter_mut().zip(CONTROLLERS) {
+            let (point, root) = mounts
+                .v1_controller(controller)
+                .ok_or_else(|| JailError::new(Step::PrepareCgroup, controller, "this version 1 controller is not mounted"))?;
+            let above = match parent {
+                Some(parent) => point.join(parent.trim_start_matches('/')),
+                None => own_folder(point, root, own_path(own, controller).unwrap_or("/")),
+            };
+            sweep(&above);
+            *folder = above.join(&instance);
+            make(folder).map_err(|error| {
+                let remedy = "let root make a folder for you in each of memory, pids, cpu and cpuacct, \
+                              give it to you with chown -R, and name it in process.cgroup_parent";
+                JailError::new(Step::PrepareCgroup, folder.display().to_string(), format!("{error}; if you are not root: {remedy}"))
+            })?;
+        }
+        Ok(Self { folders })
+    }
+
+    pub(super) fn folders(self) -> Vec<PathBuf> {
+        self.folders.into()
+    }
+
+    pub(super) fn create(&self, name: &str, limits: &JailLimits) -> Result<Group, JailError> {
+        let group = Group { folders: self.folders.clone().map(|folder| folder.join(name)) };
+        let made = group.set_up(limits);
+        if made.is_err() {
+            super::Group::V1(group).remove().ok();
+            return made.map(|()| unreachable!("it is an error"));
+        }
+        Ok(group)
+    }
+}
+
+impl Group {
+    fn set_up(&self, limits: &JailLimits) -> Result<(), JailError> {
+        for folder in &self.folders {
+            make(folder).at(Step::PrepareCgroup, folder.display().to_string())?;
+        }
+        let [memory, pids, cpu, _] = &self.folders;
+        write(memory, "memory.limit_in_bytes", limits.memory_bytes)?;
+        // Where swap is accounted, it must not be a way around the limit; where it is not, the file does not exist.
+        if memory.join("memory.memsw.limit_in_bytes").exists() {
+            write(memory, "memory.memsw.limit_in_bytes", limits.memory_bytes)?;
+        } else {
+            write(memory, "memory.swappiness", 0)?;
+        }
+        // One more for process 1 of the sandbox, which is ours.
+        write(pids, "pids.max", limits.processes + 1)?;
+        write(cpu, "cpu.cfs_period_us", 100_000)?;
+        write(cpu, "cpu.cfs_quota_us", (limits.cpu_millis * 100).max(1000))
+    }
+
+    pub(super) fn folders(&self) -> &[PathBuf] {
+        &self.folders
+    }
+
+    pub(super) fn join(&self, pid: i32) -> Result<(), JailError> {
+        let mut joined: Option<&Path> = None;
+        for folder in &self.folders {
+            // cpu and cpuacct are usually one hierarchy.
+            if joined != Some(folder) {
+                std::fs::write(folder.join("cgroup.procs"), pid.to_string())
+                    .at(Step::JoinCgroup, folder.display().to_string())?;
+                joined = Some(folder);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        let [memory, pids, _, cpuacct] = &self.folders;
+        Counters {
+            oom_kills: read_keyed(memory, "memory.oom_control", "oom_kill").unwrap_or(0),
+            process_limit_hits: read_keyed(pids, "pids.events", "max").unwrap_or(0),
+            memory_peak_bytes: read_number(memory, "memory.max_usage_in_bytes").unwrap_or(0),
+            cpu_us: read_number(cpuacct, "cpuacct.usage").unwrap_or(0) / 1000,
+            processes_peak: read_number(pids, "pids.peak").map(|peak| peak.saturating_sub(1)),
+        }
+    }
+}
+
+fn make(folder: &Path) -> std::io::Result<()> {
+    match std::fs::create_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// The path of this process in the hierarchy of `controller`, from `/proc/self/cgroup`.
+fn own_path<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
+    own.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        controllers.split(',').any(|name| name == controller).then_some(path)
+    })
+}

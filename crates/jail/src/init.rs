@@ -1,0 +1,180 @@
+//! Process 1 of a sandbox: builds it from inside, starts the program, reaps what is orphaned, and ends with the program, so that
+//! nothing the program left behind outlives it.
+//!
+//! It runs in a copy of the jailer's memory, which holds nothing secret (the jailer starts with an empty environment).
+
+use std::ffi::CString;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+use rustix::process::{WaitOptions, chdir, setsid, wait};
+
+use crate::error::{At, JailError, Step};
+use crate::identity;
+use crate::landlock;
+use crate::mounts::{self, Image};
+use crate::network;
+use crate::protocol::{JailSpec, Report, send};
+use crate::rlimits;
+use crate::seccomp::{self, Filters};
+use crate::sys;
+
+/// Everything process 1 inherits from the jailer.
+pub(crate) struct Inheritance<'a> {
+    pub(crate) spec: &'a JailSpec,
+    pub(crate) filters: &'a Filters,
+    /// Standard input, output, error, the gate, and the control socket if there is one.
+    pub(crate) fds: Vec<OwnedFd>,
+    /// Made by the jailer when it is root.
+    pub(crate) disk: Option<OwnedFd>,
+    /// Readable once the jailer has written the id maps and moved this process into its cgroup.
+    pub(crate) go: OwnedFd,
+    /// Where to report.
+    pub(crate) report: OwnedFd,
+    pub(crate) privileged: bool,
+}
+
+/// Lowest number that the program's descriptors and ours are moved to while being arranged.
+const HIGH: i32 = 64;
+
+impl Inheritance<'_> {
+    fn numbers(&self) -> Vec<RawFd> {
+        let ours = [&self.go, &self.report].into_iter().chain(&self.disk).chain(&self.fds);
+        ours.map(AsRawFd::as_raw_fd).collect()
+    }
+}
+
+/// Runs process 1; never returns.
+pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
+    // Everything else the jailer holds concerns other sandboxes.
+    let Ok(report) = sys::close_all_but(inheritance.numbers()).and_then(|()| inheritance.report.try_clone()) else {
+        sys::exit_now(125)
+    };
+    match build_and_start(inheritance) {
+        Ok((program, io)) => reap(program, io, &report),
+        Err(error) => {
+            // If even this fails the jailer sees the end of the conversation, which it takes for a failure too.
+            if send(&report, &Report::Failed(error), &[]).is_err() {
+                sys::exit_now(125);
+            }
+            sys::exit_now(1)
+        }
+    }
+}
+
+fn build_and_start(inheritance: Inheritance<'_>) -> Result<(i32, Option<fs::File>), JailError> {
+    let Inheritance { spec, filters, fds, disk, go, report, privileged } = inheritance;
+    sys::set_process_name(c"fumehood-init").at(Step::FollowParent, "name")?;
+    await_byte(&go, Step::AwaitParent)?;
+    drop(go);
+    // After the cgroup was joined, so that the namespace is rooted there.
+    sys::enter_cgroup_namespace().at(Step::CgroupNamespace, "")?;
+    // While paths are still looked up with the jailer's uid: the image may lie in a folder closed to the sandbox's.
+    let image = Image::open(spec)?;
+    identity::become_inside(privileged)?;
+    // After the ids changed: a change of credentials cancels it.
+    sys::die_with_parent().at(Step::FollowParent, "")?;
+    let disk = mounts::enter_root(spec, image, disk)?;
+    network::raise_loopback()?;
+    rustix::system::sethostname(b"sandbox").at(Step::SetHostname, "sandbox")?;
+    send(&report, &Report::SetUp, &[disk.as_fd()]).at(Step::ReportSetUp, "")?;
+    drop(disk);
+
+    rlimits::apply(&spec.limits)?;
+    match sys::fork().at(Step::ForkProgram, "")? {
+        None => {
+            let Err(error) = become_program(spec, filters, fds);
+            // Whether or not the jailer hears it, the exit code says that the program never ran.
+            send(&report, &Report::Failed(error), &[]).ok();
+            sys::exit_now(125)
+        }
+        Some(pid) => {
+            // This process keeps no end of the program's pipes, or their readers would wait for it; nor the server's streams.
+            drop(fds);
+            sys::close_range(0, 2).at(Step::ArrangeDescriptors, "process 1")?;
+            // Opened while it may be: hiding the memory gives its files in /proc to root.
+            let io = fs::File::open("/proc/self/io").ok();
+            identity::forbid_new_privileges()?;
+            identity::drop_capabilities()?;
+            sys::hide_memory().at(Step::DropCapabilities, "hide memory")?;
+            Ok((pid, io))
+        }
+    }
+}
+
+fn await_byte(pipe: &OwnedFd, step: Step) -> Result<(), JailError> {
+    let mut byte = [0];
+    loop {
+        match rustix::io::read(pipe, &mut byte) {
+            Ok(1) => return Ok(()),
+            Ok(_) => return Err(JailError::new(step, "", "the other end is gone")),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(JailError::new(step, "", error)),
+        }
+    }
+}
+
+/// Becomes the program. Returns only on failure.
+fn become_program(spec: &JailSpec, filters: &Filters, fds: Vec<OwnedFd>) -> Result<std::convert::Infallible, JailError> {
+    setsid().at(Step::NewSession, "")?;
+    sys::reset_signals().at(Step::NewSession, "signals")?;
+    // First everything out of the way, so that no target number is occupied by a source still needed.
+    let high: Vec<OwnedFd> = fds
+        .iter()
+        .map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, HIGH))
+        .collect::<Result<_, _>>()
+        .at(Step::ArrangeDescriptors, "move aside")?;
+    drop(fds);
+    let [stdin, stdout, stderr, gate, control @ ..] = &high[..] else {
+        return Err(JailError::new(Step::ArrangeDescriptors, "", "too few descriptors"));
+    };
+    for (fd, target) in [(stdin, 0), (stdout, 1), (stderr, 2)] {
+        sys::place(fd.as_fd(), target).at(Step::ArrangeDescriptors, "standard streams")?;
+    }
+    if let Some(control) = control.first() {
+        sys::place(control.as_fd(), 3).at(Step::ArrangeDescriptors, "control")?;
+    }
+    await_byte(gate, Step::AwaitGate)?;
+    enter_directory(&spec.cwd)?;
+
+    let program = CString::new(spec.argv[0].as_str()).at(Step::Exec, "program")?;
+    let argv = c_strings(spec.argv.iter().cloned())?;
+    let env = c_strings(spec.env.iter().map(|(name, value)| format!("{name}={value}")))?;
+
+    // From here on only what needs no rights. no_new_privs first: Landlock and seccomp ask for it.
+    identity::forbid_new_privileges()?;
+    landlock::restrict()?;
+    identity::drop_capabilities()?;
+    // Exec closes all else; the report socket stays until then, to name a step that fails.
+    sys::close_on_exec_from(if spec.control { 4 } else { 3 }).at(Step::ArrangeDescriptors, "close the rest")?;
+    seccomp::install(filters)?;
+    Err(JailError::new(Step::Exec, spec.argv[0].clone(), sys::exec(&program, &argv, &env)))
+}
+
+fn c_strings(strings: impl Iterator<Item = String>) -> Result<Vec<CString>, JailError> {
+    strings.map(|string| CString::new(string).at(Step::Exec, "a NUL byte in arguments or environment")).collect()
+}
+
+fn enter_directory(path: &str) -> Result<(), JailError> {
+    // Nothing of the caller's has run yet, so no link can lead elsewhere.
+    fs::create_dir_all(path).at(Step::EnterDirectory, path)?;
+    chdir(path).at(Step::EnterDirectory, path)
+}
+
+/// Waits for the program, reaping whatever else ends here, then ends: the kernel then kills the rest of the namespace.
+fn reap(program: i32, io: Option<fs::File>, report: &OwnedFd) -> ! {
+    let wait_status = loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == program => break status.as_raw(),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            // No child left although the program was never seen: cannot happen, and must not become a busy loop.
+            Err(_) => sys::exit_now(124),
+        }
+    };
+    // Children that were reaped are included. The counters are a courtesy; a kernel without them gives none.
+    let io = io.and_then(|file| std::io::read_to_string(file).ok()).unwrap_or_default();
+    let counter = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")?.parse().ok());
+    let ended = Report::Ended { wait_status, bytes_read: counter("rchar"), bytes_written: counter("wchar") };
+    let code = if send(report, &ended, &[]).is_ok() { 0 } else { 125 };
+    sys::exit_now(code)
+}

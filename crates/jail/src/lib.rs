@@ -1,0 +1,33 @@
+//! Kernel confinement of one process.
+//!
+//! A module per kernel noun. The pieces meet in two places: [`jailer`], a small single-threaded process that does all privileged
+//! set-up and owns every sandbox, and `init`, process 1 of each sandbox, which builds the sandbox from inside, starts the
+//! program and reaps. The order of steps is fixed and each has a name ([`Step`]); a step that fails ends the sandbox
+//! with that name, so that nothing ever runs with less confinement than the result says.
+//!
+//! ```text
+//! server                 jailer                         init (pid 1)                program (pid 2)
+//!   | Spawn + pipes ------>| cgroup, clone3 ------------->| waits
+//!   |                      | id maps, cgroup join ------->| mounts, network, pivot
+//!   |<---- Started + disk -|<------------- SetUp ---------| fork ------------------->| waits at the gate
+//!   |------------------------------------------------ one byte through the gate ----->| drops everything, exec
+//!   |<------ Exited -------|<------------- Ended ---------| reaps                     | ends
+//! ```
+//!
+//! The crate is synchronous. `unsafe` is confined to the `sys` module (and the system calls it wraps).
+
+pub mod cgroup;
+mod error;
+mod identity;
+mod init;
+pub mod jailer;
+mod landlock;
+mod mounts;
+mod network;
+pub mod protocol;
+mod rlimits;
+mod seccomp;
+mod spawn;
+mod sys;
+
+pub use error::{JailError, Step};

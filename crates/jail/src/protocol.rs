@@ -1,0 +1,255 @@
+//! Messages between the server, the jailer and process 1 of a sandbox.
+//!
+//! Sequenced-packet sockets: one message is one JSON value, with descriptors beside it. Both ends are this binary, so a
+//! message that cannot be read is a bug or an attack and ends the conversation.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::JailError;
+
+/// Longest message, in bytes. A spawn carries the environment and arguments, which the engine bounds to far less.
+pub const MAX_MESSAGE: usize = 192 << 10;
+
+/// Most descriptors beside one message.
+const MAX_FDS: usize = 8;
+
+/// How one sandbox is to be made.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JailSpec {
+    /// Unique among the sandboxes of this jailer.
+    pub id: u64,
+    /// Name of its cgroup: letters, digits, `_` and `-`.
+    pub name: String,
+    /// What its root consists of.
+    pub root: Vec<RootEntry>,
+    /// Its writable disk, in bytes.
+    pub disk_bytes: u64,
+    /// Files it may create.
+    pub disk_inodes: u64,
+    /// `/dev/shm`, in bytes.
+    pub shm_bytes: u64,
+    /// Program and arguments; the program is an absolute path.
+    pub argv: Vec<String>,
+    /// The whole environment.
+    pub env: Vec<(String, String)>,
+    /// Working directory; made if it is missing.
+    pub cwd: String,
+    /// Limits.
+    pub limits: JailLimits,
+    /// Whether a control socket follows the pipes; it becomes descriptor 3.
+    pub control: bool,
+}
+
+/// One entry of a sandbox's root, made in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum RootEntry {
+    /// A host file or folder, read-only.
+    Bind {
+        /// Absolute path on the host.
+        source: String,
+        /// Absolute path inside.
+        target: String,
+    },
+    /// A symbolic link.
+    Symlink {
+        /// Where it points.
+        to: String,
+        /// Absolute path of the link.
+        at: String,
+    },
+    /// A small file.
+    File {
+        /// Absolute path inside.
+        at: String,
+        /// Its text.
+        text: String,
+    },
+    /// A folder.
+    Dir {
+        /// Absolute path inside.
+        at: String,
+    },
+}
+
+/// Limits of one sandbox; none of them is optional.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct JailLimits {
+    /// Memory of all processes and files together, bytes.
+    pub memory_bytes: u64,
+    /// Processor time per wall-clock time, in thousandths of a core.
+    pub cpu_millis: u64,
+    /// Processes and threads.
+    pub processes: u64,
+    /// Largest file, bytes.
+    pub file_size_bytes: u64,
+    /// Descriptors of a process.
+    pub open_files: u64,
+}
+
+/// From the server to the jailer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Request {
+    /// First message: how to work.
+    Configure(JailerConfig),
+    /// Make a sandbox. Beside it: standard input, output, error, gate, and the control socket if there is one.
+    Spawn(Box<JailSpec>),
+    /// Kill a sandbox; unknown ids are ignored, it may just have ended.
+    Kill {
+        /// The sandbox.
+        id: u64,
+    },
+}
+
+/// How the jailer is to work.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct JailerConfig {
+    /// First host uid and gid of the range for sandboxes, used when run by root.
+    pub uid_base: u32,
+    /// How many; also the most sandboxes at once.
+    pub uid_count: u32,
+    /// A cgroup folder prepared by the operator, relative to each hierarchy's root; found out when absent.
+    pub cgroup_parent: Option<String>,
+}
+
+/// From the jailer to the server.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Reply {
+    /// Answer to `Configure`: what is in force for every sandbox.
+    Ready {
+        /// Layer to state.
+        features: Vec<(String, String)>,
+        /// Whether sandboxes have host uids of their own, so that files must be given to them.
+        own_uids: bool,
+    },
+    /// Answer to `Configure`: it cannot work.
+    Unusable(JailError),
+    /// A sandbox waits at its gate. Beside it: its disk.
+    Started {
+        /// The sandbox.
+        id: u64,
+        /// Host uid (and gid) of the sandbox.
+        uid: u32,
+    },
+    /// A sandbox ended, or could not be made.
+    Exited {
+        /// The sandbox.
+        id: u64,
+        /// What was seen.
+        report: ExitReport,
+    },
+}
+
+/// What the jailer saw of a sandbox.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ExitReport {
+    /// Wait status of the program; `None` when the sandbox was killed as a whole.
+    pub wait_status: Option<i32>,
+    /// The step that failed, before the program ran.
+    pub error: Option<JailError>,
+    /// Processes killed for memory.
+    pub oom_kills: u64,
+    /// Times that the process limit refused one.
+    pub process_limit_hits: u64,
+    /// Bytes.
+    pub memory_peak_bytes: u64,
+    /// Microseconds.
+    pub cpu_us: u64,
+    /// Most processes at once.
+    pub processes_peak: Option<u64>,
+    /// Bytes through read-like calls.
+    pub bytes_read: Option<u64>,
+    /// Bytes through write-like calls.
+    pub bytes_written: Option<u64>,
+}
+
+/// From process 1 of a sandbox to the jailer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum Report {
+    /// The sandbox is built. Beside it: its disk, when the sandbox made it itself.
+    SetUp,
+    /// A step failed.
+    Failed(JailError),
+    /// The program ended.
+    Ended { wait_status: i32, bytes_read: Option<u64>, bytes_written: Option<u64> },
+}
+
+/// A pair of connected packet sockets, both close-on-exec.
+///
+/// # Errors
+/// As `socketpair`.
+pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Sends one message with descriptors beside it.
+///
+/// # Errors
+/// As `sendmsg`; `InvalidInput` when it is too long.
+pub fn send<T: Serialize>(socket: impl AsFd, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let bytes = serde_json::to_vec(message)?;
+    if bytes.len() > MAX_MESSAGE {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "message to the jailer is too long"));
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors"));
+    }
+    let sent = sendmsg(socket, &[io::IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    if sent != bytes.len() {
+        return Err(io::Error::new(io::ErrorKind::WriteZero, "a message was cut"));
+    }
+    Ok(())
+}
+
+/// Receives one message and the descriptors beside it; `None` at the end of the conversation.
+///
+/// # Errors
+/// As `recvmsg`; `InvalidData` when it is not a message.
+pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut buffer = vec![0; MAX_MESSAGE + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received =
+        recvmsg(socket, &mut [io::IoSliceMut::new(&mut buffer)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut fds = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            fds.extend(received);
+        }
+    }
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    Ok(Some((serde_json::from_slice(&buffer[..received.bytes])?, fds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_arrives_with_its_descriptors() {
+        let (left, right) = packet_pair().unwrap();
+        let (extra, _) = packet_pair().unwrap();
+        send(&left, &Request::Kill { id: 7 }, &[extra.as_fd()]).unwrap();
+        let (request, fds) = receive::<Request>(&right).unwrap().unwrap();
+        assert!(matches!(request, Request::Kill { id: 7 }));
+        assert_eq!(fds.len(), 1);
+        drop(left);
+        assert!(receive::<Request>(&right).unwrap().is_none());
+    }
+}

@@ -1,0 +1,269 @@
+//! System calls that no safe wrapper offers. All `unsafe` of this crate is here.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Namespaces of a sandbox. The cgroup namespace is entered later, after the process has joined its group.
+pub(crate) const NAMESPACES: u64 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWNET) as u64;
+
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Which side of a fork this is.
+pub(crate) enum Side {
+    /// The new process.
+    Child,
+    /// The old one, with the new one's pid and a descriptor that names it.
+    Parent { pid: i32, pidfd: OwnedFd },
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// Forks into new namespaces in one step: the child is process 1 of its pid namespace.
+///
+/// The caller must be single-threaded (the jailer is, by construction); otherwise the child could find locks held for ever.
+pub(crate) fn clone_into(namespaces: u64) -> io::Result<Side> {
+    let mut pidfd: RawFd = -1;
+    let args = CloneArgs {
+        flags: namespaces | libc::CLONE_PIDFD as u64,
+        pidfd: std::ptr::from_mut(&mut pidfd) as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        ..CloneArgs::default()
+    };
+    // SAFETY: without CLONE_VM the child gets a copy of this address space, stack included, exactly as with fork; `args` outlives
+    // the call, its size is passed, and `pidfd` points to a live i32 that the kernel fills before returning to the parent.
+    let pid = check(unsafe { libc::syscall(libc::SYS_clone3, &args, size_of::<CloneArgs>()) })?;
+    if pid == 0 {
+        return Ok(Side::Child);
+    }
+    // SAFETY: CLONE_PIDFD succeeded, so the kernel just opened this descriptor for us and nobody else owns it.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Side::Parent { pid: pid as i32, pidfd })
+}
+
+/// Forks; `None` in the child.
+pub(crate) fn fork() -> io::Result<Option<i32>> {
+    // SAFETY: the caller is process 1 of a sandbox, single-threaded, so the child finds no lock held by a thread that is gone.
+    let pid = check(libc::c_long::from(unsafe { libc::fork() }))?;
+    Ok((pid != 0).then_some(pid as i32))
+}
+
+/// Replaces this process. Returns only on failure.
+pub(crate) fn exec(program: &CStr, argv: &[CString], env: &[CString]) -> io::Error {
+    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
+        strings.iter().map(|string| string.as_ptr()).chain(std::iter::once(std::ptr::null())).collect()
+    };
+    let (argv, env) = (pointers(argv), pointers(env));
+    // SAFETY: both arrays end with a null pointer and their strings are NUL-terminated and alive until the call returns.
+    unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Ends this process without running exit handlers, which belong to the process it was forked from.
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit is always allowed.
+    unsafe { libc::_exit(code) }
+}
+
+fn prctl(option: libc::c_int, argument: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: the options used in this module take one integer and no pointer.
+    check(libc::c_long::from(unsafe { libc::prctl(option, argument, 0, 0, 0) })).map(drop)
+}
+
+/// Has the kernel kill this process when its parent dies. Lost when credentials change.
+pub(crate) fn die_with_parent() -> io::Result<()> {
+    prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
+}
+
+/// Hides this process's memory and descriptors from others of the same uid.
+pub(crate) fn hide_memory() -> io::Result<()> {
+    prctl(libc::PR_SET_DUMPABLE, 0)
+}
+
+/// Keeps capabilities over the change from an unmapped id to the sandbox's.
+pub(crate) fn keep_capabilities() -> io::Result<()> {
+    prctl(libc::PR_SET_KEEPCAPS, 1)
+}
+
+/// Names this process for `ps`.
+pub(crate) fn set_process_name(name: &CStr) -> io::Result<()> {
+    prctl(libc::PR_SET_NAME, name.as_ptr() as libc::c_ulong)
+}
+
+/// Sets real, effective and saved ids of this single-threaded process, groups first.
+pub(crate) fn become_ids(uid: u32, gid: u32, drop_groups: bool) -> io::Result<()> {
+    if drop_groups {
+        // SAFETY: a zero count reads no memory.
+        check(unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) })?;
+    }
+    // SAFETY: plain integers. The raw calls change this thread only, which is the only one.
+    unsafe {
+        check(libc::syscall(libc::SYS_setresgid, gid, gid, gid))?;
+        check(libc::syscall(libc::SYS_setresuid, uid, uid, uid))?;
+    }
+    Ok(())
+}
+
+/// Default action for every signal and nothing blocked: what is ignored or blocked would survive exec.
+pub(crate) fn reset_signals() -> io::Result<()> {
+    for signal in 1..=libc::SIGRTMAX() {
+        if signal == libc::SIGKILL || signal == libc::SIGSTOP || (32..libc::SIGRTMIN()).contains(&signal) {
+            continue;
+        }
+        // SAFETY: SIG_DFL installs no code.
+        if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    // SAFETY: `empty` is initialised by sigemptyset before it is read; the old mask is not asked for.
+    unsafe {
+        let mut empty = std::mem::zeroed();
+        libc::sigemptyset(&mut empty);
+        check(libc::c_long::from(libc::sigprocmask(libc::SIG_SETMASK, &empty, std::ptr::null_mut()))).map(drop)
+    }
+}
+
+/// Ignores a signal.
+pub(crate) fn ignore_signal(signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: SIG_IGN installs no code.
+    if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Makes `fd` available as number `target`, not closed on exec.
+pub(crate) fn place(fd: BorrowedFd<'_>, target: RawFd) -> io::Result<()> {
+    if fd.as_raw_fd() == target {
+        // dup2 onto itself would leave close-on-exec set.
+        // SAFETY: F_SETFD takes an integer.
+        return check(libc::c_long::from(unsafe { libc::fcntl(target, libc::F_SETFD, 0) })).map(drop);
+    }
+    // SAFETY: closing whatever was at `target` is the purpose; the caller has moved everything it needs above the targets.
+    check(libc::c_long::from(unsafe { libc::dup2(fd.as_raw_fd(), target) })).map(drop)
+}
+
+fn close_range_with(first: u32, last: u32, flags: libc::c_uint) -> io::Result<()> {
+    // SAFETY: called on the way to exec or to the reaping loop; owners of descriptors in the range are never dropped there, or
+    // only to find them closed, which the kernel answers with an error and nothing else.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) }).map(drop)
+}
+
+/// Closes the descriptors from `first` to `last`.
+pub(crate) fn close_range(first: u32, last: u32) -> io::Result<()> {
+    close_range_with(first, last, 0)
+}
+
+/// Has exec close every descriptor from `first` on.
+pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
+    close_range_with(first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
+}
+
+/// Closes every descriptor above 2 that is not listed.
+pub(crate) fn close_all_but(mut kept: Vec<RawFd>) -> io::Result<()> {
+    kept.sort_unstable();
+    let mut first = 3;
+    for fd in kept {
+        let fd = u32::try_from(fd).map_err(|_| io::ErrorKind::InvalidInput)?;
+        if fd > first {
+            close_range(first, fd - 1)?;
+        }
+        first = first.max(fd + 1);
+    }
+    close_range(first, u32::MAX)
+}
+
+#[repr(C)]
+struct MountAttr {
+    attr_set: u64,
+    attr_clr: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+/// Adds attributes (`MOUNT_ATTR_*`) to a mount and, if `recursive`, to those below it.
+pub(crate) fn restrict_mount(mount: BorrowedFd<'_>, set: u64, recursive: bool) -> io::Result<()> {
+    let attr = MountAttr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is an empty NUL-terminated string and `attr` is alive with its size given.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &attr,
+            size_of::<MountAttr>(),
+        )
+    })
+    .map(drop)
+}
+
+/// `MOUNT_ATTR_RDONLY`
+pub(crate) const READ_ONLY: u64 = 0x1;
+/// `MOUNT_ATTR_NOSUID`
+pub(crate) const NO_SUID: u64 = 0x2;
+/// `MOUNT_ATTR_NODEV`
+pub(crate) const NO_DEVICES: u64 = 0x4;
+/// `MOUNT_ATTR_NOEXEC`
+pub(crate) const NO_EXEC: u64 = 0x8;
+
+/// Brings an interface up.
+pub(crate) fn raise_interface(socket: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+    // SAFETY: all-zero bytes are a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.to_bytes().iter().take(libc::IFNAMSIZ - 1)) {
+        *to = *from as libc::c_char;
+    }
+    // SAFETY: both requests read and write one ifreq, which is alive; the flags member is the one SIOCGIFFLAGS fills.
+    unsafe {
+        check(libc::c_long::from(libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &mut request)))?;
+        request.ifr_ifru.ifru_flags |= libc::IFF_UP as libc::c_short;
+        check(libc::c_long::from(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &request))).map(drop)
+    }
+}
+
+/// Enters a cgroup namespace rooted at the current group, so that `/proc/self/cgroup` tells nothing of the host.
+pub(crate) fn enter_cgroup_namespace() -> io::Result<()> {
+    // SAFETY: takes an integer.
+    check(libc::c_long::from(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) })).map(drop)
+}
+
+/// Has the process started by `command` find the descriptor `fd` under the number `target`.
+pub(crate) fn pass_descriptor(command: &mut std::process::Command, fd: RawFd, target: RawFd) {
+    use std::os::unix::process::CommandExt;
+    let place_it = move || {
+        // SAFETY: `fd` is open in the forked child, which has a copy of the parent's descriptors; fcntl and dup2 are
+        // async-signal-safe, as code between fork and exec must be.
+        let result = unsafe { if fd == target { libc::fcntl(fd, libc::F_SETFD, 0) } else { libc::dup2(fd, target) } };
+        check(libc::c_long::from(result)).map(drop)
+    };
+    // SAFETY: the closure allocates nothing, takes no lock and touches only descriptors.
+    unsafe { command.pre_exec(place_it) };
+}
+
+/// Version of Landlock that the running kernel offers; 0 for none.
+pub(crate) fn landlock_version() -> i64 {
+    const VERSION_REQUEST: libc::c_uint = 1;
+    // SAFETY: with this flag the kernel reads no attributes; pointer and size must be null and zero.
+    check(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, VERSION_REQUEST) })
+        .unwrap_or(0)
+}

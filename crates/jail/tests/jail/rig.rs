@@ -1,0 +1,155 @@
+//! A jailer with a host's `/usr` as image, and one call that runs a program to its end.
+
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use fumehood_jail::jailer::Jailer;
+use fumehood_jail::protocol::{
+    ExitReport, JailLimits, JailSpec, JailerConfig, Reply, Request, RootEntry, receive, send,
+};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+pub(crate) struct Rig {
+    pub(crate) jailer: Jailer,
+    next: u64,
+}
+
+/// What became of one program.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) report: ExitReport,
+    pub(crate) disk: Option<OwnedFd>,
+}
+
+impl Run {
+    /// The exit code; panics when the program did not end by itself.
+    pub(crate) fn code(&self) -> i32 {
+        let status = self.report.wait_status.unwrap_or_else(|| panic!("killed as a whole: {self:?}"));
+        assert_eq!(status & 0x7f, 0, "ended by a signal: {self:?}");
+        status >> 8 & 0xff
+    }
+}
+
+pub(crate) fn limits() -> JailLimits {
+    JailLimits {
+        memory_bytes: 256 << 20,
+        cpu_millis: 1000,
+        processes: 32,
+        file_size_bytes: 64 << 20,
+        open_files: 256,
+    }
+}
+
+impl Rig {
+    /// A jailer, or the reason why this host cannot run one.
+    pub(crate) fn new() -> Result<Self, String> {
+        let command = Command::new(env!("CARGO_BIN_EXE_fumehood-jailer"));
+        let config = JailerConfig { uid_base: 300_000, uid_count: 64, cgroup_parent: None };
+        let jailer = Jailer::start(command, &config).map_err(|error| match error {
+            fumehood_jail::jailer::StartError::Unusable(cause) => cause.to_string(),
+            other => other.to_string(),
+        })?;
+        Ok(Self { jailer, next: 1 })
+    }
+
+    pub(crate) fn spec(&mut self, argv: &[&str]) -> JailSpec {
+        let id = self.next;
+        self.next += 1;
+        let mut root = vec![RootEntry::Bind { source: "/usr".to_owned(), target: "/usr".to_owned() }];
+        for name in ["bin", "sbin", "lib", "lib64"] {
+            let path = format!("/{name}");
+            match std::fs::read_link(&path) {
+                Ok(to) => root.push(RootEntry::Symlink { to: to.display().to_string(), at: path }),
+                Err(_) if std::path::Path::new(&path).exists() => {
+                    root.push(RootEntry::Bind { source: path.clone(), target: path });
+                }
+                Err(_) => {}
+            }
+        }
+        root.push(RootEntry::File { at: "/etc/passwd".to_owned(), text: "sandbox:x:1000:1000::/home/sandbox:/bin/sh\n".to_owned() });
+        JailSpec {
+            id,
+            name: format!("t{id}"),
+            root,
+            disk_bytes: 32 << 20,
+            disk_inodes: 4096,
+            shm_bytes: 16 << 20,
+            argv: argv.iter().map(|&argument| argument.to_owned()).collect(),
+            env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+            cwd: "/data".to_owned(),
+            limits: limits(),
+            control: false,
+        }
+    }
+
+    /// Runs a shell script to its end.
+    pub(crate) fn sh(&mut self, script: &str) -> Run {
+        let spec = self.spec(&["/bin/sh", "-c", script]);
+        self.run(spec, None)
+    }
+
+    /// Runs a Python program to its end.
+    pub(crate) fn python(&mut self, program: &str) -> Run {
+        let spec = self.spec(&["/usr/bin/python3", "-I", "-c", program]);
+        self.run(spec, None)
+    }
+
+    /// Runs to the end; kills after `deadline` if there is one.
+    pub(crate) fn run(&mut self, spec: JailSpec, deadline: Option<Duration>) -> Run {
+        let id = spec.id;
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let (stdin, to_stdin) = pipe();
+        let (from_stdout, stdout) = pipe();
+        let (from_stderr, stderr) = pipe();
+        let (gate, to_gate) = pipe();
+        drop(to_stdin);
+        let socket = &self.jailer.socket;
+        let fds = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd(), gate.as_fd()];
+        send(socket, &Request::Spawn(Box::new(spec)), &fds).unwrap();
+        drop((stdin, stdout, stderr, gate));
+
+        let mut disk = None;
+        let report = match receive::<Reply>(socket).unwrap().expect("the jailer lives") {
+            (Reply::Started { id: started, .. }, mut fds) => {
+                assert_eq!(started, id);
+                disk = fds.pop();
+                None
+            }
+            (Reply::Exited { report, .. }, _) => Some(report),
+            other => panic!("unexpected {other:?}"),
+        };
+        rustix::io::write(&to_gate, &[1]).ok();
+        let readers = [from_stdout, from_stderr].map(|pipe| {
+            std::thread::spawn(move || {
+                let mut bytes = Vec::new();
+                std::fs::File::from(pipe).read_to_end(&mut bytes).unwrap();
+                String::from_utf8_lossy(&bytes).into_owned()
+            })
+        });
+        let report = report.unwrap_or_else(|| self.exit_of(id, deadline));
+        let [stdout, stderr] = readers.map(|reader| reader.join().unwrap());
+        Run { stdout, stderr, report, disk }
+    }
+
+    fn exit_of(&self, id: u64, deadline: Option<Duration>) -> ExitReport {
+        if let Some(deadline) = deadline {
+            let timeout = rustix::event::Timespec::try_from(deadline).unwrap();
+            let mut fds = [rustix::event::PollFd::new(&self.jailer.socket, rustix::event::PollFlags::IN)];
+            if rustix::event::poll(&mut fds, Some(&timeout)).unwrap() == 0 {
+                send(&self.jailer.socket, &Request::Kill { id }, &[]).unwrap();
+            }
+        }
+        let begun = Instant::now();
+        loop {
+            assert!(begun.elapsed() < Duration::from_secs(60), "sandbox {id} never ended");
+            match receive::<Reply>(&self.jailer.socket).unwrap().expect("the jailer lives").0 {
+                Reply::Exited { id: ended, report } if ended == id => return report,
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Frames between the host and the guest runner.
+//!
+//! This is the only protocol that crosses the trust boundary. One stream socket per sandbox carries frames of
+//!
+//! ```text
+//! u32 big-endian payload length | u8 kind | payload (one UTF-8 JSON object)
+//! ```
+//!
+//! The guest speaks first with [`Ready`], which carries [`VERSION`]. The host trusts nothing in a frame: a length beyond
+//! the given bound is refused before anything is allocated, unknown JSON fields are ignored, and a malformed frame ends
+//! the sandbox, never the server. Text written to standard output and error does not travel here but through pipes; a
+//! [`Display`] or [`Sync`] makes the guest wait for [`Ack`], so that the host can drain the pipes first and keep the order.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Version of this protocol, carried by [`Ready`] and [`Execute`].
+pub const VERSION: u32 = 1;
+
+/// Bytes of a frame before its payload: length and kind.
+pub const HEADER_LEN: usize = 5;
+
+/// Largest payload the host accepts from a guest unless told otherwise: a few large figures, base64-encoded.
+pub const MAX_GUEST_PAYLOAD: usize = 32 << 20;
+
+/// Why a byte stream from the guest is not a sequence of frames.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum WireError {
+    /// The guest announced more than the host is willing to hold.
+    #[error("a frame announces {announced} bytes, more than the {bound} allowed")]
+    TooLarge {
+        /// Payload length in the header, in bytes.
+        announced: usize,
+        /// Bound in force, in bytes.
+        bound: usize,
+    },
+    /// The kind is not one a guest may send.
+    #[error("a frame has the unknown kind {0}")]
+    UnknownKind(u8),
+    /// The payload is not the JSON object that its kind asks for.
+    #[error("a {kind} frame has a malformed payload: {detail}")]
+    Malformed {
+        /// Name of the frame kind.
+        kind: &'static str,
+        /// What the JSON decoder said.
+        detail: String,
+    },
+    /// The guest speaks another version.
+    #[error("the guest speaks protocol version {0}, this host speaks {VERSION}")]
+    Version(u32),
+}
+
+/// Host to guest: run this code.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Execute {
+    /// Always [`VERSION`].
+    pub version: u32,
+    /// Id of the execution; echoed in `started` and `result`.
+    pub id: String,
+    /// Source text.
+    pub code: String,
+    /// Name shown in tracebacks.
+    pub filename: String,
+    /// Whether the interpreter ends with the code.
+    pub mode: Mode,
+    /// Whether `input` was given at all (`null` is a value too).
+    pub has_input: bool,
+    /// Argument of `handler(input)`.
+    pub input: Value,
+    /// Variable to extract; `None` means the value of the last expression.
+    pub result_var: Option<String>,
+    /// Rows of a table preview, 0 to 500.
+    pub preview_rows: u32,
+    /// Most variables described in the result.
+    pub max_variables: u32,
+    /// Bound of the encoded result value, in bytes.
+    pub max_result_bytes: u64,
+    /// Bound of one display, in bytes.
+    pub max_display_bytes: u64,
+    /// Whether the sandbox has any network: the runner words its hints by it.
+    pub network: bool,
+}
+
+/// How an execution ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// As a script: threads are joined, exit functions run, the process ends.
+    Script,
+    /// As a notebook cell: the interpreter stays.
+    Cell,
+}
+
+/// Host to guest: the frame with this number has been placed in the event stream.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Ack {
+    /// Number given by the guest.
+    pub seq: u64,
+}
+
+/// A frame from the host.
+#[derive(Debug, Clone)]
+pub enum HostFrame {
+    /// Run code.
+    Execute(Box<Execute>),
+    /// Go on after a display or sync.
+    Ack(Ack),
+    /// End the interpreter.
+    Shutdown,
+}
+
+/// Guest to host, once: the interpreter is loaded.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Ready {
+    /// Protocol version of the guest.
+    pub version: u32,
+    /// Interpreter version, for example `3.11.2`.
+    #[serde(default)]
+    pub python: String,
+}
+
+/// Guest to host: something to show besides text.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Display {
+    /// To be acknowledged.
+    pub seq: u64,
+    /// Media type to content; binary content is base64.
+    pub mime: serde_json::Map<String, Value>,
+    /// Free-form facts; `kind` is `figure`, `result` or absent.
+    #[serde(default)]
+    pub metadata: serde_json::Map<String, Value>,
+}
+
+/// Guest to host: the guest switches between its output streams and waits so that their order is kept.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Sync {
+    /// To be acknowledged.
+    pub seq: u64,
+}
+
+/// Guest to host: something the caller should know that is no failure.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Warning {
+    /// Stable code.
+    pub code: String,
+    /// Sentence for people and models.
+    pub message: String,
+}
+
+/// What the guest says about an error in the user's code.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
+pub struct GuestError {
+    /// Class of the exception.
+    #[serde(rename = "type", default)]
+    pub kind: String,
+    /// Its text.
+    #[serde(default)]
+    pub message: String,
+    /// Innermost line of the user's code.
+    #[serde(default)]
+    pub line: Option<u64>,
+    /// Lines as Python prints them, without the runner's own frames.
+    #[serde(default)]
+    pub traceback: Vec<String>,
+    /// Short advice for common mistakes.
+    #[serde(default)]
+    pub hint: Option<String>,
+    /// For `OSError`: the number.
+    #[serde(default)]
+    pub errno: Option<i64>,
+}
+
+/// Guest to host, last of an execution: what the guest claims came out.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct GuestResult {
+    /// Exit code the process is going to end with (script) or would have ended with (cell).
+    #[serde(default)]
+    pub exit_code: i32,
+    /// The value, encoded as the runner's `values` module documents.
+    #[serde(default)]
+    pub result: Value,
+    /// Description of a table, if the value is one.
+    #[serde(default)]
+    pub dataframe: Option<serde_json::Map<String, Value>>,
+    /// The user's variables.
+    #[serde(default)]
+    pub variables: serde_json::Map<String, Value>,
+    /// The uncaught error, if any.
+    #[serde(default)]
+    pub error: Option<GuestError>,
+    /// Things the caller should know.
+    #[serde(default)]
+    pub warnings: Vec<Warning>,
+}
+
+/// A frame from the guest.
+#[derive(Debug, Clone)]
+pub enum GuestFrame {
+    /// The interpreter is loaded.
+    Ready(Ready),
+    /// The user's code begins.
+    Started,
+    /// Something to show.
+    Display(Display),
+    /// Keep the order of the output streams.
+    Sync(Sync),
+    /// Something to know.
+    Warning(Warning),
+    /// The end.
+    Result(Box<GuestResult>),
+}
+
+mod kind {
+    pub(crate) const EXECUTE: u8 = 1;
+    pub(crate) const ACK: u8 = 2;
+    pub(crate) const SHUTDOWN: u8 = 4;
+    pub(crate) const READY: u8 = 16;
+    pub(crate) const STARTED: u8 = 17;
+    pub(crate) const DISPLAY: u8 = 18;
+    pub(crate) const SYNC: u8 = 19;
+    pub(crate) const WARNING: u8 = 20;
+    pub(crate) const RESULT: u8 = 21;
+}
+
+impl HostFrame {
+    /// The frame as bytes, header included.
+    ///
+    /// # Errors
+    /// Only when a value cannot be written as JSON, which the types here exclude.
+    pub fn encode(&self) -> serde_json::Result<Vec<u8>> {
+        let (kind, payload) = match self {
+            Self::Execute(execute) => (kind::EXECUTE, serde_json::to_vec(execute)?),
+            Self::Ack(ack) => (kind::ACK, serde_json::to_vec(ack)?),
+            Self::Shutdown => (kind::SHUTDOWN, b"{}".to_vec()),
+        };
+        Ok(frame(kind, &payload))
+    }
+}
+
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_LEN + payload.len());
+    let length = u32::try_from(payload.len()).expect("host payloads are bounded by the request body limit");
+    bytes.extend_from_slice(&length.to_be_bytes());
+    bytes.push(kind);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// Turns bytes from the guest into frames, holding at most one frame of bounded size.
+#[derive(Debug)]
+pub struct GuestDecoder {
+    bound: usize,
+    buffer: Vec<u8>,
+}
+
+impl GuestDecoder {
+    /// `bound` is the largest payload accepted, in bytes.
+    #[must_use]
+    pub fn new(bound: usize) -> Self {
+        Self { bound, buffer: Vec::new() }
+    }
+
+    /// Adds bytes as they were read.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next complete frame, `None` when more bytes are needed.
+    ///
+    /// # Errors
+    /// A stream that broke the rules; nothing after it can be trusted.
+    pub fn next_frame(&mut self) -> Result<Option<GuestFrame>, WireError> {
+        let Some(header) = self.buffer.first_chunk::<HEADER_LEN>() else { return Ok(None) };
+        let announced = u32::from_be_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        if announced > self.bound {
+            return Err(WireError::TooLarge { announced, bound: self.bound });
+        }
+        let kind = header[4];
+        let end = HEADER_LEN + announced;
+        if self.buffer.len() < end {
+            return Ok(None);
+        }
+        let decoded = decode(kind, &self.buffer[HEADER_LEN..end]);
+        self.buffer.drain(..end);
+        decoded.map(Some)
+    }
+}
+
+fn decode(kind: u8, payload: &[u8]) -> Result<GuestFrame, WireError> {
+    fn json<'a, T: Deserialize<'a>>(name: &'static str, payload: &'a [u8]) -> Result<T, WireError> {
+        serde_json::from_slice(payload).map_err(|error| WireError::Malformed { kind: name, detail: error.to_string() })
+    }
+    Ok(match kind {
+        kind::READY => {
+            let ready: Ready = json("ready", payload)?;
+            if ready.version != VERSION {
+                return Err(WireError::Version(ready.version));
+            }
+            GuestFrame::Ready(ready)
+        }
+        kind::STARTED => GuestFrame::Started,
+        kind::DISPLAY => GuestFrame::Display(json("display", payload)?),
+        kind::SYNC => GuestFrame::Sync(json("sync", payload)?),
+        kind::WARNING => GuestFrame::Warning(json("warning", payload)?),
+        kind::RESULT => GuestFrame::Result(Box::new(json("result", payload)?)),
+        other => return Err(WireError::UnknownKind(other)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bytes(kind: u8, payload: &[u8]) -> Vec<u8> {
+        frame(kind, payload)
+    }
+
+    #[test]
+    fn frames_arrive_whole_however_the_bytes_are_cut() {
+        let mut stream = bytes(kind::READY, br#"{"version":1,"python":"3.11.2","later":true}"#);
+        stream.extend(bytes(kind::STARTED, b"{}"));
+        stream.extend(bytes(kind::DISPLAY, br#"{"seq":7,"mime":{"text/plain":"x"}}"#));
+        let mut decoder = GuestDecoder::new(1024);
+        let mut seen = Vec::new();
+        for byte in stream {
+            decoder.push(&[byte]);
+            while let Some(frame) = decoder.next_frame().unwrap() {
+                seen.push(frame);
+            }
+        }
+        assert!(matches!(&seen[..], [GuestFrame::Ready(_), GuestFrame::Started, GuestFrame::Display(d)] if d.seq == 7));
+    }
+
+    #[test]
+    fn a_length_beyond_the_bound_is_refused_before_its_bytes_arrive() {
+        let mut decoder = GuestDecoder::new(1024);
+        decoder.push(&u32::MAX.to_be_bytes());
+        decoder.push(&[kind::RESULT]);
+        assert_eq!(
+            decoder.next_frame().unwrap_err(),
+            WireError::TooLarge { announced: u32::MAX as usize, bound: 1024 }
+        );
+    }
+
+    #[test]
+    fn another_version_is_refused() {
+        let mut decoder = GuestDecoder::new(1024);
+        decoder.push(&bytes(kind::READY, br#"{"version":2}"#));
+        assert_eq!(decoder.next_frame().unwrap_err(), WireError::Version(2));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic_and_never_grow_past_the_bound(input in proptest::collection::vec(any::<u8>(), 0..4096)) {
+            let mut decoder = GuestDecoder::new(256);
+            decoder.push(&input);
+            while let Ok(Some(_)) = decoder.next_frame() {}
+            prop_assert!(decoder.buffer.len() <= input.len());
+        }
+    }
+}

@@ -1,0 +1,95 @@
+"""The process around the user's code: signals, forked children, exit codes, the end."""
+
+import atexit
+import os
+import signal
+import sys
+import threading
+
+import _signal
+
+# Private references: the end must work whatever the user has replaced.
+_exit, _threads_end, _exit_functions = os._exit, threading._shutdown, atexit._run_exitfuncs
+
+
+def exit_code_of(exit_exception):
+    """(status, text for stderr or None) of a SystemExit, as the interpreter would have it."""
+    code = exit_exception.code
+    if code is None:
+        return 0, None
+    if isinstance(code, int):
+        return int.__pos__(code) & 0xFF, None
+    try:
+        return 1, f"{code}\n"
+    except Exception:
+        return 1, None
+
+
+def run_exit_functions():
+    """What the interpreter does at the end of a script: wait for threads, then run exit functions."""
+    for step in (_threads_end, _exit_functions):
+        try:
+            step()
+        except BaseException as e:
+            # An interrupt or exit in here ends the step, not the report.
+            if not isinstance(e, (KeyboardInterrupt, SystemExit)):
+                sys.unraisablehook(_Unraisable(e))
+
+
+class _Unraisable:
+    def __init__(self, exception):
+        self.exc_type, self.exc_value, self.exc_traceback = type(exception), exception, exception.__traceback__
+        self.err_msg, self.object = "Exception ignored at exit", None
+
+
+def leave(status):
+    """End this process now; everything worth keeping has been written."""
+    flush_c_streams()
+    _exit(status)
+
+
+def flush_c_streams():
+    """fflush(NULL): text that C libraries printed is lost otherwise, because the process ends without finalisation."""
+    if _fflush is not None:
+        try:
+            _ctypes.call_function(_fflush, (None,))
+        except Exception:
+            pass
+
+
+try:
+    # The C module alone: ctypes itself costs several times as much.
+    import _ctypes
+
+    _fflush = _ctypes.dlsym(_ctypes.dlopen(None, 0), "fflush")
+except Exception:
+    _fflush = None
+
+
+class Interrupts:
+    """SIGINT reaches the user's code and nothing else: between executions it is ignored."""
+
+    def __init__(self):
+        self._users = signal.default_int_handler
+
+    def allow(self):
+        """Before user code: the handler it last had, Python's own at first."""
+        _signal.signal(_signal.SIGINT, self._users)
+
+    def refuse(self):
+        """After user code. An interrupt that arrives just now finds the execution over and is dropped."""
+        while True:
+            try:
+                current = _signal.getsignal(_signal.SIGINT)
+                _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+                break
+            except KeyboardInterrupt:
+                continue
+        if current is not None:  # None: a handler set by C code, which cannot be put back from Python
+            self._users = current
+
+
+def disarm_timers():
+    """A script's alarm must not strike while its results are collected."""
+    for timer in (_signal.ITIMER_REAL, _signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF):
+        _signal.setitimer(timer, 0)

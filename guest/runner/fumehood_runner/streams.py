@@ -1,0 +1,150 @@
+"""Standard streams: unbuffered text on descriptors 0, 1 and 2, in an order the host can see.
+
+Each stream alone is exact, because every write reaches its pipe at once. Across the two output pipes the host sees
+only who was readable first, so before a write the runner asks the host to catch up (`sync`) when output changes stream,
+or when the other pipe still holds bytes, for example from a child process. A budget keeps programs that alternate
+on every line fast: beyond it no sync is sent and only the order across streams becomes approximate.
+"""
+
+import fcntl
+import io
+import os
+import select
+import sys
+import time
+
+from . import wire as wire_module
+
+_FIONREAD = 0x541B
+_ZERO = bytes(4)
+
+
+class SyncBudget:
+    """A token bucket: `burst` at once, `rate` a second after that."""
+
+    def __init__(self, burst=200, rate=500, clock=time.monotonic):
+        self._burst, self._rate, self._clock = burst, rate, clock
+        self._tokens, self._at = burst, clock()
+
+    def take(self):
+        """True if one more sync may be sent now."""
+        now = self._clock()
+        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+class StreamOrder:
+    """Decides before each write whether the host must catch up first."""
+
+    def __init__(self, wire):
+        self._wire = wire
+        self._last = 0
+        self._budget = SyncBudget()
+
+    def before_write(self, fd):
+        """Called with 1 or 2, in any thread."""
+        switched = self._last not in (0, fd)
+        self._last = fd
+        if not (switched or _has_unread(3 - fd)):
+            return
+        if self._wire.attached and self._wire.ours and self._budget.take():
+            self._wire.send_and_wait(wire_module.SYNC, {})
+
+    def start(self):
+        """A new execution: the host has read everything of the previous one."""
+        self._last = 0
+
+
+def _has_unread(fd, ioctl=fcntl.ioctl):
+    try:
+        return ioctl(fd, _FIONREAD, _ZERO) != _ZERO
+    except OSError:
+        return False
+
+
+class OutputPipe(io.RawIOBase):
+    """The binary layer below sys.stdout and sys.stderr: writes everything at once, never closes its descriptor."""
+
+    mode = "wb"
+
+    def __init__(self, fd, name, order):
+        self._fd = fd
+        self._order = order
+        self.name = name
+
+    def fileno(self):
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+        return self._fd
+
+    def writable(self):
+        return True
+
+    def write(self, data, _write=os.write):
+        if self.closed:
+            raise ValueError("write to closed file")
+        self._order.before_write(self._fd)
+        view = memoryview(data)
+        if view.itemsize != 1 or view.ndim != 1:
+            view = view.cast("B")
+        total = len(view)
+        while view:
+            try:
+                view = view[_write(self._fd, view):]
+            except BlockingIOError:
+                # User code made the pipe non-blocking; output must not be lost for that.
+                select.select([], [self._fd], [])
+        return total
+
+
+class Streams:
+    """Makes the standard streams, and makes them again for a later execution."""
+
+    def __init__(self, wire):
+        self._order = StreamOrder(wire)
+        self._out = self._err = self._in = None
+
+    def install(self):
+        """Point sys.stdin, sys.stdout and sys.stderr at descriptors 0, 1 and 2 whatever user code did to them."""
+        self._order.start()
+        if self._in is None or self._in.closed:
+            raw = io.FileIO(0, "r", closefd=False)
+            self._in = io.TextIOWrapper(io.BufferedReader(raw), "utf-8", "surrogateescape")
+        # A lone surrogate becomes "?": printing what one has must not be an error.
+        self._out = self._usable(self._out, 1, "<stdout>", "replace")
+        self._err = self._usable(self._err, 2, "<stderr>", "backslashreplace")
+        sys.stdin = sys.__stdin__ = self._in
+        sys.stdout = sys.__stdout__ = self._out
+        sys.stderr = sys.__stderr__ = self._err
+
+    def _usable(self, stream, fd, name, errors):
+        if stream is not None:
+            try:
+                if not stream.closed and stream.write_through and stream.encoding == "utf-8":
+                    return stream
+            except ValueError:
+                pass  # the user detached its buffer
+        return io.TextIOWrapper(OutputPipe(fd, name, self._order), "utf-8", errors, newline="\n", write_through=True)
+
+    def flush(self):
+        """Flush whatever the user left in place of the standard streams."""
+        for stream in (sys.stdout, sys.stderr, self._out, self._err):
+            try:
+                stream.flush()
+            except Exception:
+                pass  # closed, replaced by anything, or its pipe is gone
+
+    def write_error(self, text):
+        """Write the runner's own text (a traceback) to descriptor 2, wherever sys.stderr points now."""
+        self.flush()
+        self._order.before_write(2)
+        data = memoryview(wire_module.encode_text(text))
+        try:
+            while data:
+                data = data[os.write(2, data):]
+        except OSError:
+            pass  # user code closed it

@@ -1,0 +1,175 @@
+"""Frames on the control socket.
+
+User code runs in the same thread: its signal handlers, destructors and other threads may call back into the wire in
+the middle of anything. Three rules keep the byte stream whole:
+
+* bytes move only while every signal is blocked, so no handler can abandon half a frame;
+* a send that re-enters another send only queues its frame, and the outer one writes it;
+* waiting happens in `poll`, which holds no state, so an exception raised there loses nothing.
+
+Frames belong to the process that opened the wire. A forked child closes its copy and every call becomes a no-op.
+"""
+
+import collections
+import json
+import os
+import select
+import threading
+
+# The C module: `signal` turns every number into an enum, which costs more than the system call.
+import _signal
+
+EXECUTE, ACK, INTERRUPT, SHUTDOWN = 1, 2, 3, 4
+READY, STARTED, DISPLAY, SYNC, WARNING, RESULT = 16, 17, 18, 19, 20, 21
+
+EXIT_CONTROL_LOST = 70
+"""Exit status when the control socket is gone: nobody is left to report to."""
+
+_HEADER = 5
+_READ_SIZE = 1 << 16
+# Blocking a signal that the processor raises would only turn a clear crash into an obscure one.
+_BLOCKABLE = frozenset(_signal.valid_signals()) - {
+    _signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGKILL, _signal.SIGSTOP
+}
+
+# Made at import: user code may replace anything in the json module.
+to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+"""A JSON value as text, without spaces; NaN is a ValueError."""
+_from_json = json.JSONDecoder().decode
+
+
+def encode_text(text):
+    """UTF-8 of `text`; surrogate pairs are joined, lone surrogates become U+FFFD."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+
+
+def encode_frame(kind, payload):
+    """One frame as bytes. `payload` must be plain JSON without NaN."""
+    body = encode_text(to_json(payload))
+    return len(body).to_bytes(4, "big") + bytes((kind,)) + body
+
+
+class Wire:
+    """The guest's end of the control socket."""
+
+    def __init__(self, fd):
+        self._fd = fd
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._sending = False
+        self._waiting = False
+        self._outbox = collections.deque()
+        self._inbox = collections.deque()
+        self._received = bytearray()
+        self._sequence = 0
+        self._acked = 0
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLIN)
+        self.attached = False
+        """True during an execution: only then does the host expect displays and syncs."""
+        os.set_inheritable(fd, False)
+        os.register_at_fork(after_in_child=self._abandon)
+
+    @property
+    def ours(self):
+        """False in a forked child, also one forked below Python."""
+        return self._fd >= 0 and os.getpid() == self._pid
+
+    def send(self, kind, payload):
+        """Send one frame, whole."""
+        if self.ours:
+            self._push(encode_frame(kind, payload))
+
+    def send_and_wait(self, kind, payload):
+        """Send a frame with a sequence number and wait until the host has read everything written before it."""
+        if not (self.attached and self.ours):
+            return
+        with self._lock:
+            self._sequence += 1
+            sequence = self._sequence
+            self._push(encode_frame(kind, {"seq": sequence, **payload}))
+            if self._waiting or self._sending:
+                # Called from a signal handler or destructor inside a wait: its acknowledgement is consumed by the outer
+                # wait. Waiting here too could take the outer's bytes and leave it waiting for ever.
+                return
+            self._waiting = True
+            try:
+                while self._acked < sequence:
+                    self._poll.poll()
+                    self._pull()
+            finally:
+                self._waiting = False
+
+    def receive(self):
+        """Wait for the next (kind, payload) that is not an acknowledgement."""
+        while not self._inbox:
+            # The lock is not held while idle: a background thread may be inside a send.
+            self._poll.poll()
+            with self._lock:
+                if not self._inbox and self._poll.poll(0):
+                    self._pull()
+        return self._inbox.popleft()
+
+    def _push(self, frame):
+        with self._lock:
+            self._outbox.append(frame)
+            if self._sending:
+                return
+            blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, _BLOCKABLE)
+            self._sending = True
+            try:
+                while self._outbox:
+                    self._write(self._outbox.popleft())
+            except BaseException:
+                # Half a frame may be out; nothing sent after it could be understood.
+                os._exit(EXIT_CONTROL_LOST)
+            finally:
+                self._sending = False
+                _signal.pthread_sigmask(_signal.SIG_SETMASK, blocked)
+
+    def _write(self, frame):
+        view = memoryview(frame)
+        while view:
+            try:
+                view = view[os.write(self._fd, view):]
+            except BlockingIOError:
+                select.select([], [self._fd], [])
+
+    def _pull(self):
+        blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, _BLOCKABLE)
+        try:
+            data = os.read(self._fd, _READ_SIZE)
+            if not data:
+                os._exit(EXIT_CONTROL_LOST)
+            self._received += data
+            self._take_frames()
+        except BlockingIOError:
+            pass
+        except (OSError, ValueError):
+            os._exit(EXIT_CONTROL_LOST)
+        finally:
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, blocked)
+
+    def _take_frames(self):
+        buffer = self._received
+        while len(buffer) >= _HEADER:
+            end = _HEADER + int.from_bytes(buffer[:4], "big")
+            if len(buffer) < end:
+                return
+            kind, payload = buffer[4], _from_json(buffer[_HEADER:end].decode())
+            del buffer[:end]
+            if kind == ACK:
+                self._acked = max(self._acked, payload.get("seq", 0))
+            else:
+                self._inbox.append((kind, payload))
+
+    def _abandon(self):
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            try:
+                os.close(fd)
+            except OSError:
+                pass
