@@ -132,7 +132,7 @@ pub(crate) struct Inner {
     pub(crate) config: EngineConfig,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) artifacts: ArtifactStore,
+    pub(crate) artifacts: Arc<ArtifactStore>,
     ids: Arc<dyn IdSource>,
     records: Mutex<Records>,
     places: Arc<Semaphore>,
@@ -160,7 +160,7 @@ impl Engine {
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
     ) -> std::io::Result<Self> {
-        let artifacts = ArtifactStore::open(&config.artifacts_dir, config.keep_artifact_bytes)?;
+        let artifacts = Arc::new(ArtifactStore::open(&config.artifacts_dir, config.keep_artifact_bytes)?);
         Ok(Self(Arc::new(Inner {
             places: Arc::new(Semaphore::new(config.max_concurrent)),
             config,

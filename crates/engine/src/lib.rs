@@ -20,6 +20,7 @@ pub mod ids;
 pub mod image;
 mod output;
 mod record;
+pub mod runner;
 pub mod spec;
 mod verdict;
 

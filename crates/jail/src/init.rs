@@ -77,6 +77,7 @@ fn build_and_start(inheritance: Inheritance<'_>) -> Result<(i32, Option<fs::File
     let disk = mounts::enter_root(spec, image, disk)?;
     network::raise_loopback()?;
     rustix::system::sethostname(b"sandbox").at(Step::SetHostname, "sandbox")?;
+    let io = open_own_counters()?;
     send(&report, &Report::SetUp, &[disk.as_fd()]).at(Step::ReportSetUp, "")?;
     drop(disk);
 
@@ -92,14 +93,21 @@ fn build_and_start(inheritance: Inheritance<'_>) -> Result<(i32, Option<fs::File
             // This process keeps no end of the program's pipes, or their readers would wait for it; nor the server's streams.
             drop(fds);
             sys::close_range(0, 2).at(Step::ArrangeDescriptors, "process 1")?;
-            // Opened while it may be: hiding the memory gives its files in /proc to root.
-            let io = fs::File::open("/proc/self/io").ok();
             identity::forbid_new_privileges()?;
             identity::drop_capabilities()?;
-            sys::hide_memory().at(Step::DropCapabilities, "hide memory")?;
             Ok((pid, io))
         }
     }
+}
+
+/// Opens the counters of this process. Its memory has been hidden since the ids changed, which gives its files in `/proc` to
+/// root; it is shown for a moment, before anything of the caller's can run.
+fn open_own_counters() -> Result<Option<fs::File>, JailError> {
+    sys::show_memory(true).at(Step::DropCapabilities, "show memory")?;
+    // A courtesy: a kernel without these counters gives none.
+    let io = fs::File::open("/proc/self/io").ok();
+    sys::show_memory(false).at(Step::DropCapabilities, "hide memory")?;
+    Ok(io)
 }
 
 fn await_byte(pipe: &OwnedFd, step: Step) -> Result<(), JailError> {
@@ -171,7 +179,7 @@ fn reap(program: i32, io: Option<fs::File>, report: &OwnedFd) -> ! {
             Err(_) => sys::exit_now(124),
         }
     };
-    // Children that were reaped are included. The counters are a courtesy; a kernel without them gives none.
+    // Children that were reaped are included.
     let io = io.and_then(|file| std::io::read_to_string(file).ok()).unwrap_or_default();
     let counter = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")?.parse().ok());
     let ended = Report::Ended { wait_status, bytes_read: counter("rchar"), bytes_written: counter("wchar") };

@@ -96,9 +96,9 @@ pub(crate) fn die_with_parent() -> io::Result<()> {
     prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
 }
 
-/// Hides this process's memory and descriptors from others of the same uid.
-pub(crate) fn hide_memory() -> io::Result<()> {
-    prctl(libc::PR_SET_DUMPABLE, 0)
+/// Shows or hides this process's memory and descriptors to others of the same uid.
+pub(crate) fn show_memory(visible: bool) -> io::Result<()> {
+    prctl(libc::PR_SET_DUMPABLE, visible.into())
 }
 
 /// Keeps capabilities over the change from an unmapped id to the sandbox's.

@@ -4,7 +4,6 @@ The user's code may do anything to this interpreter, so each step after it stand
 part of the answer and leaves a warning. An interrupt ends the user's code or the collecting, never the report.
 """
 
-import asyncio
 import dataclasses
 import inspect
 import os
@@ -15,7 +14,7 @@ from typing import Any
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
 from . import names, process, source, tables, text, values, variables, wire
-from .display import PLAIN, Publisher
+from .display import PLAIN, TEXT_LIMIT, Publisher
 from .errors import ErrorReport
 from .figures import PNG, Figures, choose_backend
 from .imports import AfterImport, getpass_from_stdin, prefer_fork, spawn_from
@@ -58,12 +57,11 @@ class Runner:
 
     def __init__(self, connection):
         self.wire = connection
-        self.pid = os.getpid()
+        self.pid = process.getpid()
         self.streams = Streams(connection)
         self.streams.install()
         self.sources = source.Sources()
         self.interrupts = process.Interrupts()
-        self.interrupts.refuse()
         self.future_flags = 0
         self.current = None
         self.first = True
@@ -76,6 +74,7 @@ class Runner:
         self.shell.display_pub.publisher = self.publisher
         self.shell.on_error = self._shell_error
         self._loop = None
+        self.builtins = process.Builtins()
         choose_backend()
         AfterImport(
             {
@@ -98,12 +97,16 @@ class Runner:
         self.current = execution
         try:
             result = execution.run()
+        except Exception as e:
+            # A fault of the runner, or user code that broke it on purpose. Whoever waits still gets an answer.
+            result = _broken(request, e)
         finally:
             self.interrupts.refuse()
         if request.mode == "script":
             self._end_script(result)
         self.wire.attached = False
         self.wire.send(wire.RESULT, result)
+        self.builtins.reapply(execution.changed_builtins)
         self.current = None
 
     def shutdown(self):
@@ -147,6 +150,8 @@ class Runner:
     def run_in_loop(self, coroutine):
         """Run a coroutine in the loop that all executions of this process share."""
         if self._loop is None:
+            import asyncio  # brings ssl; most executions never need it
+
             self._loop = asyncio.Runner()
         return self._loop.run(coroutine)
 
@@ -161,7 +166,7 @@ class Runner:
 
     def _leave_if_forked(self, exception):
         """A child of the user's os.fork() that reaches the end of the code ends like a script; the parent reports."""
-        if os.getpid() == self.pid:
+        if process.getpid() == self.pid:
             return
         status = 0
         if isinstance(exception, SystemExit):
@@ -200,8 +205,10 @@ class Execution:
         self.python = None
         """The code as Python, once it has been parsed."""
         self.warnings = []
+        self.changed_builtins = {}
         self._program = None
         self._value = None
+        self._handled = False
         self._failure = None
         self._report = None
         self._saved_env = {}
@@ -230,6 +237,7 @@ class Execution:
         try:
             runner.interrupts.allow()
             self._value, self._failure = runner.call_user(self._prepare_and_run)
+            self.changed_builtins = runner.builtins.restore()
             if request.mode == "script":
                 process.disarm_timers()
             exit_code, kind = self._verdict()
@@ -276,7 +284,7 @@ class Execution:
                 if request.has_input:
                     value = self._call_handler(namespace, handler, value)
             finally:
-                if os.getpid() == runner.pid:
+                if process.getpid() == runner.pid:
                     shell.execution_count += 1
                     shell.events.trigger("post_execute")
                     shell.events.trigger("post_run_cell", ExecutionResult(info))
@@ -293,7 +301,7 @@ class Execution:
         if handler is None or handler is before or not callable(handler):
             self.warn("input_unused", "input was given, but the code defines no function named handler")
             return value
-        self._program.value_name = None
+        self._handled = True
         value = handler(self._request.input)
         if inspect.isawaitable(value):
             return self._runner.run_in_loop(_awaited(value))
@@ -358,8 +366,8 @@ class Execution:
     def _collect(self, parts, kind):
         runner, request = self._runner, self._request
         value, var_name = (None, "result") if kind == "exception" else self._chosen_value()
-        if value is not None:
-            self._step("result_display", lambda: self._display(value))
+        if value is not None and not self._step("result_display", lambda: self._display(value)):
+            self._step("result_text", lambda: self._display_as_text(value))
         self._step("figures", runner.figures.show_open)
         if value is not None:
             self._step("result", lambda: parts.update(result=self._encoded(value)))
@@ -369,7 +377,7 @@ class Execution:
     def _chosen_value(self):
         """(value, name for `dataframe`) of the result."""
         wanted = self._request.result_var
-        if self._request.has_input and self._value is not None and self._program and self._program.value_name is None:
+        if self._handled:
             return self._value, "result"
         if wanted is None:
             return self._value, (self._program.value_name if self._program else None) or "result"
@@ -386,6 +394,10 @@ class Execution:
         if PNG in bundle or PLAIN in bundle:
             runner.figures.close(value)
 
+    def _display_as_text(self, value):
+        shown = text.bounded_repr(value, TEXT_LIMIT)
+        self._runner.publisher.publish({PLAIN: shown}, {"kind": "result"})
+
     def _encoded(self, value):
         limit = self._request.max_result_bytes
         encoded, truncated = values.encode(value, limit)
@@ -401,12 +413,24 @@ class Execution:
         return variables.snapshot(self._runner.namespace, self._request.max_variables, hidden)
 
     def _step(self, what, function):
-        """One part of the report; it runs methods of the user's objects, which may raise, exit or fork."""
+        """Whether one part of the report worked; it runs methods of the user's objects, which may raise, exit or fork."""
         _, failure = self._runner.call_user(function)
         if isinstance(failure, KeyboardInterrupt):
             raise failure
         if failure is not None:
             self.warn(f"{what}_failed", f"{text.class_name(failure)}: {text.message_of(failure, 500)}")
+        return failure is None
+
+
+def _broken(request, exception):
+    error = {
+        "type": "RunnerError", "message": f"{text.class_name(exception)}: {text.message_of(exception, 500)}", "line": None,
+        "traceback": [], "hint": "the code changed the interpreter so that its result could not be collected", "errno": None,
+    }  # fmt: skip
+    return {
+        "id": request.id, "exit_code": 1, "kind": "exception", "result": None, "dataframe": None, "variables": {},
+        "error": error, "warnings": [],
+    }  # fmt: skip
 
 
 async def _awaited(awaitable):

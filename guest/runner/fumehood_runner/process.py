@@ -1,6 +1,7 @@
 """The process around the user's code: signals, forked children, exit codes, the end."""
 
 import atexit
+import builtins
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ import _signal
 
 # Private references: the end must work whatever the user has replaced.
 _exit, _threads_end, _exit_functions = os._exit, threading._shutdown, atexit._run_exitfuncs
+getpid = os.getpid
 
 
 def exit_code_of(exit_exception):
@@ -70,10 +72,14 @@ class Interrupts:
     """SIGINT reaches the user's code and nothing else: between executions it is ignored."""
 
     def __init__(self):
+        # Not what was inherited: a host started in the background of a shell has SIGINT ignored.
         self._users = signal.default_int_handler
+        self._allowed = False
+        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
 
     def allow(self):
         """Before user code: the handler it last had, Python's own at first."""
+        self._allowed = True
         _signal.signal(_signal.SIGINT, self._users)
 
     def refuse(self):
@@ -85,8 +91,38 @@ class Interrupts:
                 break
             except KeyboardInterrupt:
                 continue
-        if current is not None:  # None: a handler set by C code, which cannot be put back from Python
+        allowed, self._allowed = self._allowed, False
+        if allowed and current is not None:  # None: a handler set by C code, which cannot be put back from Python
             self._users = current
+
+
+class Builtins:
+    """Python's own builtins while the runner reports, the user's while user code runs."""
+
+    def __init__(self):
+        self._live = builtins.__dict__
+        self._original = dict(builtins.__dict__)
+
+    def restore(self):
+        """Put Python's own back. Returns what the user had changed; calls nothing that may have been replaced."""
+        changed = {}
+        for name, value in self._original.items():
+            current = self._live.get(name, _MISSING)
+            if current is not value:
+                changed[name] = current
+                self._live[name] = value
+        return changed
+
+    def reapply(self, changed):
+        """Before the session goes on: the user's changes again."""
+        for name, value in changed.items():
+            if value is _MISSING:
+                del self._live[name]
+            else:
+                self._live[name] = value
+
+
+_MISSING = object()
 
 
 def disarm_timers():

@@ -30,7 +30,12 @@ class Shell(InteractiveShell):
         config.InteractiveShell.cache_size = 0
         config.InteractiveShell.autoindent = False
         config.InteractiveShell.automagic = False
-        return cls.instance(config=config, user_module=module)
+        shell = cls.instance(config=config, user_module=module)
+        shell.db = {}  # what magics remember between sessions; there is no profile to keep it in
+        for name in ("_", "__", "___", "__builtin__"):
+            # Left by the display hook, whose cache is off, and by IPython's past; a script's namespace has none of them.
+            module.__dict__.pop(name, None)
+        return shell
 
     def init_ipython_dir(self, ipython_dir):
         """Names a directory, creates none: the home directory may be read-only."""

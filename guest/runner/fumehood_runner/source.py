@@ -40,7 +40,10 @@ class Sources:
 
     def rewrite(self, name, python):
         """Show these lines for a name: the source as it really runs, after IPython's transformations."""
-        self._lines[name] = python.splitlines(keepends=True)
+        # Lines as the parser and linecache see them: str.splitlines splits at more characters, and traceback counts on
+        # a newline at the end of each line when it places its markers.
+        lines = python.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        self._lines[name] = [line + "\n" for line in (lines if lines[-1] else lines[:-1])]
         self._publish(name)
 
     def __contains__(self, filename):

@@ -15,6 +15,8 @@ import time
 
 from . import wire as wire_module
 
+# Private reference: user code may replace it in os.
+_os_write = os.write
 _FIONREAD = 0x541B
 _ZERO = bytes(4)
 
@@ -84,7 +86,7 @@ class OutputPipe(io.RawIOBase):
     def writable(self):
         return True
 
-    def write(self, data, _write=os.write):
+    def write(self, data):
         if self.closed:
             raise ValueError("write to closed file")
         self._order.before_write(self._fd)
@@ -94,7 +96,7 @@ class OutputPipe(io.RawIOBase):
         total = len(view)
         while view:
             try:
-                view = view[_write(self._fd, view):]
+                view = view[_os_write(self._fd, view):]
             except BlockingIOError:
                 # User code made the pipe non-blocking; output must not be lost for that.
                 select.select([], [self._fd], [])
@@ -132,7 +134,7 @@ class Streams:
 
     def flush(self):
         """Flush whatever the user left in place of the standard streams."""
-        for stream in (sys.stdout, sys.stderr, self._out, self._err):
+        for stream in (getattr(sys, "stdout", None), getattr(sys, "stderr", None), self._out, self._err):
             try:
                 stream.flush()
             except Exception:
@@ -145,6 +147,6 @@ class Streams:
         data = memoryview(wire_module.encode_text(text))
         try:
             while data:
-                data = data[os.write(2, data):]
+                data = data[_os_write(2, data):]
         except OSError:
             pass  # user code closed it

@@ -37,12 +37,12 @@ def cell(value, depth=0, nodes=None):
     """One value of a preview as JSON."""
     if value is None or value is True or value is False:
         return value
-    if isinstance(value, str):
+    if text.is_kind(value, str):
         return text.cut(str.__str__(value), MAX_CELL)
-    if isinstance(value, float):
+    if text.is_kind(value, float):
         value = float.__pos__(value)
         return value if math.isfinite(value) else None if value != value else "inf" if value > 0 else "-inf"
-    if isinstance(value, int):
+    if text.is_kind(value, int):
         value = int.__pos__(value)
         return value if -MAX_SAFE_INT <= value <= MAX_SAFE_INT else text.bounded_repr(value, MAX_CELL)
     if value is loaded("pandas", "NA") or value is loaded("pandas", "NaT"):
@@ -59,7 +59,7 @@ def cell(value, depth=0, nodes=None):
         return str(value)
     if is_a(value, "numpy", "ma") or type(value).__name__ == "MaskedConstant":
         return None
-    if isinstance(value, (list, tuple, dict)):
+    if text.is_kind(value, (list, tuple, dict)):
         nested = _nested(value, depth, nodes if nodes is not None else [_NESTED_NODES])
         if nested is not None:
             return nested
@@ -123,7 +123,7 @@ def _cells(values):
 
 
 def _weight(value):
-    if isinstance(value, str):
+    if text.is_kind(value, str):
         return len(value) + 2
     if isinstance(value, dict):
         return sum(len(k) + 4 + _weight(v) for k, v in value.items())

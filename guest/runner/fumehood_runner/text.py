@@ -3,11 +3,26 @@
 import itertools
 
 # Private references: user code may replace these names in builtins.
-_repr, _len, _type, _isinstance = repr, len, type, isinstance
+_repr, _len, _type = repr, len, type
+_module_of, _attribute_of = type.__dict__["__module__"].__get__, type.__getattribute__
 
 _CHEAP_NODES = 5_000
 _CHEAP_CHARACTERS = 200_000
 _BIG_FIELD = 20_000
+
+
+def is_kind(obj, classes):
+    """isinstance by the real type: an object's `__class__` may lie or raise."""
+    return issubclass(_type(obj), classes)
+
+
+def module_of(cls):
+    """Name of the module of a class, "" if it has none; a metaclass is not asked."""
+    try:
+        module = _module_of(cls)
+    except Exception:
+        return ""
+    return module if is_kind(module, str) else ""
 
 
 def cut(text, limit):
@@ -25,8 +40,8 @@ def class_name(obj, qualified=False):
         name = type.__dict__["__qualname__" if qualified else "__name__"].__get__(cls)
         if not qualified:
             return name
-        module = cls.__module__
-        return f"{module}.{name}" if _isinstance(module, str) and module != "builtins" else name
+        module = module_of(cls)
+        return f"{module}.{name}" if module and module != "builtins" else name
     except Exception:
         return "object"
 
@@ -35,9 +50,9 @@ def message_of(exception, limit=10_000):
     """str(exception), or a substitute if that raises."""
     try:
         return cut(str.__str__(str(exception)), limit)
-    except RecursionError:
-        return "<message unavailable: too deeply nested>"
-    except Exception as e:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as e:
         return f"<message unavailable: __str__ raised {class_name(e)}>"
 
 
@@ -86,7 +101,7 @@ def _is_cheap(obj):
         elif kind is int:
             if item.bit_length() > 10_000:
                 return False
-        elif _isinstance(item, (list, tuple, set, frozenset, dict)):
+        elif is_kind(item, (list, tuple, set, frozenset, dict)):
             if id(item) in seen:
                 continue
             seen.add(id(item))
@@ -103,16 +118,16 @@ def _is_cheap(obj):
 
 def _size_of(container):
     for base in (list, tuple, dict, set, frozenset):
-        if _isinstance(container, base):
+        if is_kind(container, base):
             return base.__len__(container)
     return 0
 
 
 def _elements(container):
-    if _isinstance(container, dict):
+    if is_kind(container, dict):
         return itertools.chain(dict.keys(container), dict.values(container))
     for base in (list, tuple, set, frozenset):
-        if _isinstance(container, base):
+        if is_kind(container, base):
             return base.__iter__(container)
     return ()
 
@@ -120,7 +135,7 @@ def _elements(container):
 def _has_big_field(obj):
     """A giant container of another type, or an instance that holds one and will probably print it all (dataclasses do)."""
     kind = _type(obj)
-    if (kind in _VIEWS or kind.__module__ in ("collections", "array")) and _safe_len(obj) > _BIG_FIELD:
+    if (kind in _VIEWS or module_of(kind) in ("collections", "array")) and _safe_len(obj) > _BIG_FIELD:
         return True
     try:
         fields = object.__getattribute__(obj, "__dict__")
@@ -163,13 +178,13 @@ class _Writer:
             self.put(_repr(obj[: self.left + 1]))
         elif kind is int and obj.bit_length() > 10_000:
             self.put(hex(obj) if obj.bit_length() < 4 * self.left else f"<int of {obj.bit_length()} bits>")
-        elif kind.__repr__ in _BUILTIN_REPRS:
+        elif _attribute_of(kind, "__repr__") in _BUILTIN_REPRS:
             self._container(obj, depth)
-        elif _isinstance(obj, dict):
+        elif is_kind(obj, dict):
             self.put(class_name(obj) + "(")
             self._items(obj, depth, "{", "}")
             self.put(")")
-        elif (kind in _VIEWS or kind.__module__ in ("collections", "array")) and _safe_len(obj) > _BIG_FIELD:
+        elif (kind in _VIEWS or module_of(kind) in ("collections", "array")) and _safe_len(obj) > _BIG_FIELD:
             self.put(class_name(obj) + "(")
             self._sequence(obj, depth, "[", "]")
             self.put(")")
@@ -179,11 +194,11 @@ class _Writer:
             self.put(_plain_repr(obj))
 
     def _container(self, obj, depth):
-        if _isinstance(obj, dict):
+        if is_kind(obj, dict):
             self._items(obj, depth, "{", "}")
-        elif _isinstance(obj, list):
+        elif is_kind(obj, list):
             self._sequence(obj, depth, "[", "]")
-        elif _isinstance(obj, tuple):
+        elif is_kind(obj, tuple):
             self._sequence(obj, depth, "(", ",)" if _size_of(obj) == 1 else ")")
         elif not _size_of(obj):
             self.put(_plain_repr(obj))
@@ -193,7 +208,7 @@ class _Writer:
             self._sequence(obj, depth, class_name(obj) + "({", "})")
 
     def _sequence(self, obj, depth, start, end):
-        with_elements = _elements(obj) if _isinstance(obj, (list, tuple, set, frozenset)) else iter(obj)
+        with_elements = _elements(obj) if is_kind(obj, (list, tuple, set, frozenset)) else iter(obj)
         self._group(obj, depth, start, end, with_elements, self.add)
 
     def _items(self, obj, depth, start, end):

@@ -86,15 +86,15 @@ def plain_json(obj, depth=0):
         return None
     if obj is None or obj is True or obj is False:
         return obj
-    if isinstance(obj, str):
+    if text.is_kind(obj, str):
         return str.__str__(obj)
-    if isinstance(obj, int):
+    if text.is_kind(obj, int):
         return int.__pos__(obj) if -MAX_SAFE_INT <= obj <= MAX_SAFE_INT else float(obj) if obj.bit_length() < 1000 else None
-    if isinstance(obj, float):
+    if text.is_kind(obj, float):
         return float.__pos__(obj) if math.isfinite(obj) else None
-    if isinstance(obj, dict):
+    if text.is_kind(obj, dict):
         return {text.cut(str(k), 10_000): plain_json(v, depth + 1) for k, v in dict.items(obj)}
-    if isinstance(obj, (list, tuple)):
+    if text.is_kind(obj, (list, tuple)):
         return [plain_json(v, depth + 1) for v in obj]
     if is_a(obj, "numpy", "generic", "ndarray"):
         return plain_json(obj.tolist(), depth + 1)
@@ -234,11 +234,11 @@ class Encoder:
         self._open.add(id(obj))
         try:
             # The base classes' methods: a subclass may override its own with anything.
-            if isinstance(obj, dict):
+            if text.is_kind(obj, dict):
                 return self._dict(obj, depth)
-            if isinstance(obj, list):
+            if text.is_kind(obj, list):
                 return self._array(list.__iter__(obj), list.__len__(obj), depth)
-            if isinstance(obj, tuple):
+            if text.is_kind(obj, tuple):
                 return self._array(tuple.__iter__(obj), tuple.__len__(obj), depth)
             return self._set(obj, depth)
         finally:
@@ -254,7 +254,7 @@ class Encoder:
         return out
 
     def _set(self, obj, depth):
-        base = set if isinstance(obj, set) else frozenset
+        base = set if text.is_kind(obj, set) else frozenset
         elements, size = base.__iter__(obj), base.__len__(obj)
         if size * _NODE_COST < self.left:
             elements = list(elements)
@@ -296,15 +296,15 @@ class Encoder:
             return "null"
         if key is True or key is False:
             return "true" if key else "false"
-        if isinstance(key, str):
+        if text.is_kind(key, str):
             name = str.__str__(key)
             if not name.isascii():
                 # Two keys that differ only in lone surrogates must not collide later.
                 name = name.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
             return name if len(name) <= self.left else None
-        if isinstance(key, int):
+        if text.is_kind(key, int):
             return str(int.__pos__(key)) if key.bit_length() < _MAX_DECIMAL_BITS else None
-        if isinstance(key, float):
+        if text.is_kind(key, float):
             value = float.__pos__(key)
             if math.isfinite(value):
                 return repr(value)

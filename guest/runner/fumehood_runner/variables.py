@@ -21,7 +21,7 @@ def snapshot(namespace, limit, hidden=()):
     for name, value in list(namespace.items()):
         if len(out) >= limit:
             break
-        if not isinstance(name, str) or name.startswith("_") or name in hidden or isinstance(value, _HIDDEN_TYPES):
+        if not isinstance(name, str) or name.startswith("_") or name in hidden or text.is_kind(value, _HIDDEN_TYPES):
             continue
         try:
             out[name] = {
@@ -38,8 +38,7 @@ def snapshot(namespace, limit, hidden=()):
 
 def _shape(value):
     # Only for known libraries: asking an unknown object for an attribute may run anything.
-    package = getattr(type(value), "__module__", None)
-    if not isinstance(package, str) or package.split(".")[0] not in _ARRAY_PACKAGES:
+    if text.module_of(type(value)).split(".")[0] not in _ARRAY_PACKAGES:
         return None
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple) and all(isinstance(n, int) for n in shape):

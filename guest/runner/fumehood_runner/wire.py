@@ -32,7 +32,8 @@ _BLOCKABLE = frozenset(_signal.valid_signals()) - {
     _signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGKILL, _signal.SIGSTOP
 }
 
-# Made at import: user code may replace anything in the json module.
+# Made at import: user code may replace anything in these modules.
+_getpid, _os_read, _os_write, _os_close, _os_exit = os.getpid, os.read, os.write, os.close, os._exit
 to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 """A JSON value as text, without spaces; NaN is a ValueError."""
 _from_json = json.JSONDecoder().decode
@@ -57,7 +58,7 @@ class Wire:
 
     def __init__(self, fd):
         self._fd = fd
-        self._pid = os.getpid()
+        self._pid = _getpid()
         self._lock = threading.RLock()
         self._sending = False
         self._waiting = False
@@ -76,7 +77,7 @@ class Wire:
     @property
     def ours(self):
         """False in a forked child, also one forked below Python."""
-        return self._fd >= 0 and os.getpid() == self._pid
+        return self._fd >= 0 and _getpid() == self._pid
 
     def send(self, kind, payload):
         """Send one frame, whole."""
@@ -125,7 +126,7 @@ class Wire:
                     self._write(self._outbox.popleft())
             except BaseException:
                 # Half a frame may be out; nothing sent after it could be understood.
-                os._exit(EXIT_CONTROL_LOST)
+                _os_exit(EXIT_CONTROL_LOST)
             finally:
                 self._sending = False
                 _signal.pthread_sigmask(_signal.SIG_SETMASK, blocked)
@@ -134,22 +135,22 @@ class Wire:
         view = memoryview(frame)
         while view:
             try:
-                view = view[os.write(self._fd, view):]
+                view = view[_os_write(self._fd, view):]
             except BlockingIOError:
                 select.select([], [self._fd], [])
 
     def _pull(self):
         blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, _BLOCKABLE)
         try:
-            data = os.read(self._fd, _READ_SIZE)
+            data = _os_read(self._fd, _READ_SIZE)
             if not data:
-                os._exit(EXIT_CONTROL_LOST)
+                _os_exit(EXIT_CONTROL_LOST)
             self._received += data
             self._take_frames()
         except BlockingIOError:
             pass
         except (OSError, ValueError):
-            os._exit(EXIT_CONTROL_LOST)
+            _os_exit(EXIT_CONTROL_LOST)
         finally:
             _signal.pthread_sigmask(_signal.SIG_SETMASK, blocked)
 
@@ -170,6 +171,6 @@ class Wire:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             try:
-                os.close(fd)
+                _os_close(fd)
             except OSError:
                 pass

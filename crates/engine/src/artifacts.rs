@@ -1,0 +1,209 @@
+//! Files that executions left, kept on the host's disk under names of our own.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use globset::GlobSet;
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use crate::execution::{Artifact, Notice};
+use crate::files;
+use crate::ids::ExecutionId;
+
+/// Most artifacts of one execution.
+const MOST_FILES: usize = 1000;
+
+/// The folder of artifacts: `<execution>/<index>`.
+#[derive(Debug)]
+pub struct ArtifactStore {
+    folder: PathBuf,
+    keep_bytes: u64,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    bytes: u64,
+    executions: VecDeque<(ExecutionId, u64)>,
+}
+
+impl ArtifactStore {
+    /// Opens the folder. Executions are remembered in memory, so artifacts of an earlier process belong to nobody and are removed.
+    ///
+    /// # Errors
+    /// When the folder cannot be made or read.
+    pub fn open(folder: &Path, keep_bytes: u64) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry.file_name().to_str().is_some_and(|name| ExecutionId::parse(name).is_some()) {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(Self { folder: folder.to_owned(), keep_bytes, kept: Mutex::default() })
+    }
+
+    /// Copies the wanted files of a workspace, at most `max_bytes` together. Blocks.
+    ///
+    /// # Errors
+    /// When the host's own disk fails; what the sandbox did to its files is never an error.
+    pub(crate) fn collect(
+        &self,
+        id: &ExecutionId,
+        disk: &OwnedFd,
+        wanted: &GlobSet,
+        max_bytes: u64,
+    ) -> io::Result<(Vec<Artifact>, Vec<Notice>)> {
+        let mut notices = Vec::new();
+        let mut notice = |message: String| notices.push(Notice { code: "artifacts_incomplete".to_owned(), message });
+        let (found, complete) = match files::find(disk, MOST_FILES, &|path| wanted.is_match(path)) {
+            Ok(found) => found,
+            Err(error) => {
+                notice(format!("the workspace could not be read: {error}"));
+                (Vec::new(), true)
+            }
+        };
+        if !complete {
+            notice(format!("more than {MOST_FILES} files match or folders are too deep; the rest is not returned"));
+        }
+        let folder = self.folder.join(id.as_str());
+        let mut artifacts = Vec::new();
+        let mut room = max_bytes;
+        if !found.is_empty() {
+            fs::create_dir_all(&folder)?;
+        }
+        for (path, file) in found {
+            let size = file.metadata()?.len();
+            if size > room {
+                notice(format!("{path} has {size} bytes, more than is left of {max_bytes} for artifacts; it is not returned"));
+                continue;
+            }
+            let (size, sha256) = copy(file, &folder.join(artifacts.len().to_string()), room)?;
+            room -= size;
+            let url = format!("/v1/executions/{id}/artifacts/{}", percent_encode(&path));
+            let mime = mime_guess::from_path(&path).first_or_octet_stream().to_string();
+            artifacts.push(Artifact { path, size, sha256, mime, url });
+        }
+        self.remember(id, max_bytes - room);
+        Ok((artifacts, notices))
+    }
+
+    fn remember(&self, id: &ExecutionId, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let mut kept = self.kept.lock();
+        kept.bytes += bytes;
+        kept.executions.push_back((id.clone(), bytes));
+        while kept.bytes > self.keep_bytes && kept.executions.len() > 1 {
+            let Some((oldest, bytes)) = kept.executions.pop_front() else { break };
+            kept.bytes -= bytes;
+            self.delete(&oldest);
+        }
+    }
+
+    /// Opens an artifact by its position in the execution's list.
+    ///
+    /// # Errors
+    /// `NotFound` when it was removed since.
+    pub fn open_artifact(&self, id: &ExecutionId, index: usize) -> io::Result<File> {
+        File::open(self.folder.join(id.as_str()).join(index.to_string()))
+    }
+
+    /// Removes the artifacts of an execution.
+    pub(crate) fn remove(&self, id: &ExecutionId) {
+        let mut kept = self.kept.lock();
+        if let Some(position) = kept.executions.iter().position(|(kept, _)| kept == id) {
+            if let Some((_, bytes)) = kept.executions.remove(position) {
+                kept.bytes -= bytes;
+            }
+            self.delete(id);
+        }
+    }
+
+    fn delete(&self, id: &ExecutionId) {
+        let folder = self.folder.join(id.as_str());
+        if let Err(error) = fs::remove_dir_all(&folder)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(folder = %folder.display(), %error, "artifacts could not be removed");
+        }
+    }
+}
+
+/// Copies at most `most` bytes; returns size and hash.
+fn copy(mut from: File, to: &Path, most: u64) -> io::Result<(u64, String)> {
+    let mut target = File::create_new(to)?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 128 << 10];
+    let mut size = 0;
+    let mut limited = (&mut from).take(most);
+    loop {
+        let read = limited.read(&mut buffer)?;
+        if read == 0 {
+            break;
+        }
+        hash.update(&buffer[..read]);
+        target.write_all(&buffer[..read])?;
+        size += read as u64;
+    }
+    let hash = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok((size, hash))
+}
+
+/// Everything but unreserved characters and `/`.
+fn percent_encode(path: &str) -> String {
+    path.bytes().fold(String::new(), |mut text, byte| {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => text.push(byte as char),
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use globset::{Glob, GlobSetBuilder};
+
+    use super::*;
+    use crate::ids::{IdSource, UlidSource};
+
+    fn wanted(pattern: &str) -> GlobSet {
+        GlobSetBuilder::new().add(Glob::new(pattern).unwrap()).build().unwrap()
+    }
+
+    #[test]
+    fn artifacts_are_copied_hashed_and_the_oldest_go_first() {
+        let (disk, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(disk.path().join("data")).unwrap();
+        fs::write(disk.path().join("data/a b.csv"), "a\n1\n").unwrap();
+        fs::write(disk.path().join("data/skip.txt"), "x").unwrap();
+        let fd: OwnedFd = File::open(disk.path()).unwrap().into();
+        let artifacts = ArtifactStore::open(store.path(), 5).unwrap();
+        let (first, second) = (UlidSource.execution(), UlidSource.execution());
+        let (found, notices) = artifacts.collect(&first, &fd, &wanted("*.csv"), 100).unwrap();
+        assert_eq!((found.len(), found[0].size, notices.len()), (1, 4, 0));
+        assert!(found[0].url.ends_with("/artifacts/a%20b.csv"), "{}", found[0].url);
+        assert!(artifacts.open_artifact(&first, 0).is_ok());
+        artifacts.collect(&second, &fd, &wanted("*.csv"), 100).unwrap();
+        assert!(artifacts.open_artifact(&first, 0).is_err(), "the oldest is beyond the bound");
+        assert!(artifacts.open_artifact(&second, 0).is_ok());
+    }
+
+    #[test]
+    fn a_file_beyond_the_room_is_left_out_and_told() {
+        let (disk, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(disk.path().join("data")).unwrap();
+        fs::write(disk.path().join("data/big"), "0123456789").unwrap();
+        let fd: OwnedFd = File::open(disk.path()).unwrap().into();
+        let artifacts = ArtifactStore::open(store.path(), 100).unwrap();
+        let (found, notices) = artifacts.collect(&UlidSource.execution(), &fd, &wanted("*"), 5).unwrap();
+        assert!(found.is_empty());
+        assert_eq!(notices[0].code, "artifacts_incomplete");
+    }
+}

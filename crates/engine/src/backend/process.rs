@@ -1,0 +1,471 @@
+//! The process level: namespaces, cgroups, seccomp and Landlock on the host's kernel, through the jailer.
+//!
+//! One task reads the jailer's replies and one writes requests; everybody else holds channels. When the jailer is gone every
+//! sandbox of it is gone too (the kernel saw to that), and each is reported lost.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fumehood_jail::jailer::Jailer;
+use fumehood_jail::protocol::{self, JailLimits, JailSpec, Reply, Request, RootEntry};
+use futures::future::{BoxFuture, FutureExt};
+use parking_lot::Mutex;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::pipe::{PipeFlags, pipe_with};
+use tokio::net::{UnixDatagram, UnixStream};
+use tokio::net::unix::pipe;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::{Backend, BackendReport, Ended, ExitReport, Guest, Kill, Sandbox, SandboxSpec, StartError};
+use crate::files;
+use crate::image::Image;
+use crate::spec::{ExecutionSpec, FieldError, IsolationLevel, Language, Limits};
+
+/// Where the runner appears inside.
+const RUNNER_DIR: &str = "/opt/fumehood/runner";
+
+/// Longest single argument that the kernel takes; longer scripts travel as a file.
+const LONGEST_ARGUMENT: usize = 120 << 10;
+
+/// The backend.
+pub struct ProcessBackend {
+    shared: Arc<Shared>,
+    image: Image,
+    /// The runner's folder on the host.
+    runner: String,
+    /// Environment added to every sandbox, by the operator.
+    extra_env: Vec<(String, String)>,
+    features: BTreeMap<String, String>,
+    own_uids: bool,
+    jailer: Mutex<Option<std::process::Child>>,
+}
+
+struct Shared {
+    requests: mpsc::UnboundedSender<Outgoing>,
+    waiting: Mutex<Waiting>,
+    next_id: AtomicU64,
+    closed: CancellationToken,
+}
+
+struct Outgoing {
+    request: Request,
+    fds: Vec<OwnedFd>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// The jailer is gone; nothing can be started any more.
+    gone: bool,
+    starting: HashMap<u64, oneshot::Sender<Started>>,
+    exits: HashMap<u64, oneshot::Sender<ExitReport>>,
+}
+
+struct Started {
+    disk: OwnedFd,
+    uid: u32,
+}
+
+impl ProcessBackend {
+    /// Takes over a jailer that was started before this runtime. Must be called on the runtime.
+    ///
+    /// # Errors
+    /// When its socket cannot be watched.
+    pub fn new(jailer: Jailer, image: Image, runner: String, extra_env: Vec<(String, String)>) -> std::io::Result<Self> {
+        let Jailer { socket, features, own_uids, process } = jailer;
+        // A packet socket in a datagram's clothes: the runtime only watches it, messages go through `protocol`.
+        let socket = std::os::unix::net::UnixDatagram::from(socket);
+        socket.set_nonblocking(true)?;
+        let socket = Arc::new(UnixDatagram::from_std(socket)?);
+        let (requests, outgoing) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared { requests, waiting: Mutex::default(), next_id: AtomicU64::new(1), closed: CancellationToken::new() });
+        let closed = shared.closed.clone();
+        tokio::spawn(closed.clone().run_until_cancelled_owned(write_requests(Arc::clone(&socket), outgoing)));
+        tokio::spawn(closed.run_until_cancelled_owned(read_replies(socket, Arc::clone(&shared))));
+        Ok(Self {
+            shared,
+            image,
+            runner,
+            extra_env,
+            features: features.into_iter().collect(),
+            own_uids,
+            jailer: Mutex::new(Some(process)),
+        })
+    }
+
+    /// Ends the jailer, which ends every sandbox, and waits for it.
+    pub async fn close(&self) {
+        self.shared.waiting.lock().gone = true;
+        // Both tasks let go of the socket; the jailer sees its end.
+        self.shared.closed.cancel();
+        let process = self.jailer.lock().take();
+        let waited = tokio::task::spawn_blocking(move || process.map(|mut process| process.wait())).await;
+        if let Ok(Some(Err(error))) = waited {
+            tracing::warn!(%error, "the jailer could not be waited for");
+        }
+    }
+
+    fn jail_spec(&self, id: u64, name: &str, execution: &ExecutionSpec, argv: Vec<String>) -> JailSpec {
+        let runner = execution.language == Language::Python;
+        let mut root = self.image.entries.clone();
+        root.push(RootEntry::Bind { source: self.runner.clone(), target: RUNNER_DIR.to_owned() });
+        JailSpec {
+            id,
+            name: name.to_owned(),
+            root,
+            disk_bytes: execution.limits.disk_bytes,
+            disk_inodes: inodes(&execution.limits),
+            shm_bytes: (execution.limits.memory_bytes / 2).max(1 << 20),
+            argv,
+            env: self.environment(execution),
+            cwd: execution.cwd.clone(),
+            limits: jail_limits(&execution.limits),
+            control: runner,
+        }
+    }
+
+    fn environment(&self, execution: &ExecutionSpec) -> Vec<(String, String)> {
+        let threads = (execution.limits.cpu.ceil() as u64).max(1).to_string();
+        let mut env: BTreeMap<String, String> = [
+            ("HOME", "/home/sandbox"),
+            ("USER", "sandbox"),
+            ("LOGNAME", "sandbox"),
+            ("LANG", "C.UTF-8"),
+            ("TZ", "UTC"),
+            ("TMPDIR", "/tmp"),
+            ("TERM", "dumb"),
+            ("PYTHONUNBUFFERED", "1"),
+            // Without a network every retry of pip is time lost.
+            ("PIP_RETRIES", "0"),
+            ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+            ("PIP_NO_INPUT", "1"),
+            ("MPLCONFIGDIR", "/home/sandbox/.config/matplotlib"),
+            // One thread per core allowed: more would only fight over the quota, and each takes memory.
+            ("OPENBLAS_NUM_THREADS", &threads),
+            ("OMP_NUM_THREADS", &threads),
+            ("MKL_NUM_THREADS", &threads),
+            ("NUMEXPR_MAX_THREADS", &threads),
+            ("POLARS_MAX_THREADS", &threads),
+            ("RAYON_NUM_THREADS", &threads),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+        env.extend(self.image.env.clone());
+        env.extend(self.extra_env.iter().cloned());
+        env.extend(execution.env.clone());
+        env.into_iter().collect()
+    }
+
+    async fn try_start(&self, spec: SandboxSpec<'_>) -> Result<Sandbox, StartError> {
+        let execution = spec.execution;
+        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let argv = self.argv(execution)?;
+        let jail_spec = self.jail_spec(id, spec.name, execution, argv);
+        let channels = Channels::new(jail_spec.control).map_err(|error| step("create the pipes", &error))?;
+        let Channels { inside, stdin, stdout, stderr, gate, control } = channels;
+
+        let (started_sender, started) = oneshot::channel();
+        let (exit_sender, mut exit) = oneshot::channel();
+        {
+            let mut waiting = self.shared.waiting.lock();
+            if waiting.gone {
+                return Err(step("ask the jailer", &"it is gone"));
+            }
+            waiting.starting.insert(id, started_sender);
+            waiting.exits.insert(id, exit_sender);
+        }
+        // From here on dropping this future kills the sandbox.
+        let kill = Killer { id, shared: Arc::clone(&self.shared) };
+        let outgoing = Outgoing { request: Request::Spawn(Box::new(jail_spec)), fds: inside };
+        self.shared.requests.send(outgoing).map_err(|_| step("ask the jailer", &"it is gone"))?;
+
+        let Started { disk, uid } = tokio::select! {
+            biased;
+            started = started => started.map_err(|_| step("start the sandbox", &"the jailer is gone"))?,
+            report = &mut exit => return Err(failed_start(report.unwrap_or_default())),
+        };
+        let owner = self.own_uids.then_some((uid, uid));
+        self.furnish(&disk, owner, execution).map_err(|error| step("furnish the home", &error))?;
+        Ok(Sandbox {
+            guest: control.map_or(Guest::Program, Guest::Runner),
+            stdin,
+            stdout,
+            stderr,
+            gate,
+            disk,
+            owner,
+            kill: Box::new(kill),
+            exit,
+            isolation: self.report(),
+        })
+    }
+
+    /// Puts what belongs there into the fresh home.
+    fn furnish(&self, disk: &OwnedFd, owner: files::Owner, execution: &ExecutionSpec) -> std::io::Result<()> {
+        files::link_into_home(disk, owner, ".config/matplotlib", &self.image.matplotlib_links)?;
+        if let Some((name, code)) = script_file(execution) {
+            files::write_into_home(disk, owner, name, code.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn argv(&self, execution: &ExecutionSpec) -> Result<Vec<String>, FieldError> {
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        let code = execution.code.as_str();
+        let file = script_file(execution).map(|(name, _)| format!("/home/sandbox/{name}"));
+        Ok(match execution.language {
+            Language::Python => words(&[&self.image.python, "-u", "-B", &format!("{RUNNER_DIR}/start.py")]),
+            Language::Command => {
+                let mut argv = execution.argv.clone();
+                argv[0] = self.image.find_program(&argv[0]).ok_or_else(|| {
+                    FieldError::new("argv[0]", format!("the image has no program {:?} on its PATH", argv[0]))
+                })?;
+                argv
+            }
+            Language::Bash => {
+                let bash = self.program(execution, "bash")?;
+                match &file {
+                    Some(path) => words(&[&bash, path]),
+                    None => words(&[&bash, "-c", code]),
+                }
+            }
+            Language::Javascript | Language::Typescript => {
+                let node = self.program(execution, "node")?;
+                // As a module, so that `await` works at the top; `require` is added for code written the older way.
+                let require = "data:text/javascript,import{createRequire}from'node:module';\
+                               globalThis.require=createRequire(process.cwd()+'/')";
+                let kind = if execution.language == Language::Javascript { "module" } else { "module-typescript" };
+                let kind = format!("--input-type={kind}");
+                match &file {
+                    Some(path) => words(&[&node, "--import", require, path]),
+                    None => words(&[&node, "--import", require, &kind, "-e", code]),
+                }
+            }
+        })
+    }
+
+    /// The interpreter of the execution's language, or why there is none.
+    fn program(&self, execution: &ExecutionSpec, name: &str) -> Result<String, FieldError> {
+        self.image.find_program(name).ok_or_else(|| {
+            let language = format!("{:?}", execution.language).to_lowercase();
+            FieldError::new("language", format!("{language} needs {name}, which the image {:?} does not have", self.image.name))
+        })
+    }
+}
+
+/// A script too long for an argument, as a file of the home.
+fn script_file(execution: &ExecutionSpec) -> Option<(&'static str, &str)> {
+    let name = match execution.language {
+        Language::Bash => "script.sh",
+        Language::Javascript => "script.mjs",
+        Language::Typescript => "script.mts",
+        Language::Python | Language::Command => return None,
+    };
+    (execution.code.len() > LONGEST_ARGUMENT).then_some((name, execution.code.as_str()))
+}
+
+fn step(step: &str, cause: &dyn std::fmt::Display) -> StartError {
+    StartError::Step { step: step.to_owned(), cause: cause.to_string() }
+}
+
+fn failed_start(report: ExitReport) -> StartError {
+    match report.failed_step {
+        Some((step, cause)) => StartError::Step { step, cause },
+        None if report.oom_kills > 0 => step("build the sandbox", &"the memory limit is too small for it"),
+        None => step("start the sandbox", &"it ended before it was ready"),
+    }
+}
+
+/// A small file takes a page; more files than pages cannot be of use.
+fn inodes(limits: &Limits) -> u64 {
+    (limits.disk_bytes / 4096).clamp(1024, 1 << 20)
+}
+
+fn jail_limits(limits: &Limits) -> JailLimits {
+    JailLimits {
+        memory_bytes: limits.memory_bytes,
+        cpu_millis: ((limits.cpu * 1000.0) as u64).max(1),
+        processes: limits.processes,
+        file_size_bytes: limits.file_size_bytes,
+        open_files: limits.open_files,
+    }
+}
+
+/// Both ends of everything that connects a sandbox with its host.
+struct Channels {
+    /// For the sandbox: standard input, output, error, gate, control.
+    inside: Vec<OwnedFd>,
+    stdin: pipe::Sender,
+    stdout: pipe::Receiver,
+    stderr: pipe::Receiver,
+    gate: OwnedFd,
+    control: Option<UnixStream>,
+}
+
+impl Channels {
+    fn new(control: bool) -> std::io::Result<Self> {
+        let make = || pipe_with(PipeFlags::CLOEXEC);
+        let ((stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr), (gate, to_gate)) =
+            (make()?, make()?, make()?, make()?);
+        let mut inside = vec![stdin, stdout, stderr, gate];
+        let control = match control {
+            true => {
+                let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+                inside.push(theirs);
+                let ours = std::os::unix::net::UnixStream::from(ours);
+                ours.set_nonblocking(true)?;
+                Some(UnixStream::from_std(ours)?)
+            }
+            false => None,
+        };
+        // Only our ends: non-blocking is a property of the open file, and the sandbox's programs expect blocking ones.
+        for fd in [&to_stdin, &from_stdout, &from_stderr] {
+            fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
+        }
+        Ok(Self {
+            inside,
+            stdin: pipe::Sender::from_owned_fd(to_stdin)?,
+            stdout: pipe::Receiver::from_owned_fd(from_stdout)?,
+            stderr: pipe::Receiver::from_owned_fd(from_stderr)?,
+            gate: to_gate,
+            control,
+        })
+    }
+}
+
+/// Kills its sandbox when asked and when dropped.
+struct Killer {
+    id: u64,
+    shared: Arc<Shared>,
+}
+
+impl Kill for Killer {
+    fn kill(&self) {
+        // Without a jailer there is no sandbox.
+        self.shared.requests.send(Outgoing { request: Request::Kill { id: self.id }, fds: Vec::new() }).ok();
+    }
+}
+
+impl Drop for Killer {
+    fn drop(&mut self) {
+        let ended = {
+            let mut waiting = self.shared.waiting.lock();
+            waiting.starting.remove(&self.id);
+            // Still there: the jailer has not reported the end.
+            waiting.exits.remove(&self.id).is_none()
+        };
+        if !ended {
+            self.kill();
+        }
+    }
+}
+
+async fn write_requests(socket: Arc<UnixDatagram>, mut outgoing: mpsc::UnboundedReceiver<Outgoing>) {
+    while let Some(Outgoing { request, fds }) = outgoing.recv().await {
+        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        let sent = socket
+            .async_io(tokio::io::Interest::WRITABLE, || protocol::send(&*socket, &request, &borrowed))
+            .await;
+        if let Err(error) = sent {
+            tracing::error!(%error, "the jailer does not take requests");
+            return;
+        }
+    }
+}
+
+async fn read_replies(socket: Arc<UnixDatagram>, shared: Arc<Shared>) {
+    loop {
+        let received =
+            socket.async_io(tokio::io::Interest::READABLE, || protocol::receive::<Reply>(&*socket)).await;
+        match received {
+            Ok(Some((reply, fds))) => shared.take(reply, fds),
+            Ok(None) => break,
+            Err(error) => {
+                tracing::error!(%error, "the jailer's replies cannot be read");
+                break;
+            }
+        }
+    }
+    let mut waiting = shared.waiting.lock();
+    if !waiting.gone {
+        tracing::error!("the jailer is gone; no more sandboxes can be started");
+    }
+    waiting.gone = true;
+    waiting.starting.clear();
+    for (_, exit) in waiting.exits.drain() {
+        exit.send(ExitReport { lost: true, ..ExitReport::default() }).ok();
+    }
+}
+
+impl Shared {
+    fn take(&self, reply: Reply, mut fds: Vec<OwnedFd>) {
+        match reply {
+            Reply::Started { id, uid } => {
+                let starting = self.waiting.lock().starting.remove(&id);
+                // Nobody waits any more: the execution was cancelled meanwhile, and the kill is on its way.
+                if let (Some(starting), Some(disk)) = (starting, fds.pop()) {
+                    starting.send(Started { disk, uid }).ok();
+                }
+            }
+            Reply::Exited { id, report } => {
+                let exit = self.waiting.lock().exits.remove(&id);
+                if let Some(exit) = exit {
+                    exit.send(translate(report)).ok();
+                }
+            }
+            Reply::Ready { .. } | Reply::Unusable(_) => tracing::error!("the jailer answered what nobody asked"),
+        }
+    }
+}
+
+fn translate(report: protocol::ExitReport) -> ExitReport {
+    let ended = report.wait_status.map(|status| match status & 0x7f {
+        0 => Ended::Exited(status >> 8 & 0xff),
+        signal => Ended::Signaled(signal),
+    });
+    ExitReport {
+        ended,
+        failed_step: report.error.map(|error| (error.step.to_string(), detail(&error))),
+        oom_kills: report.oom_kills,
+        process_limit_hits: report.process_limit_hits,
+        memory_peak_bytes: report.memory_peak_bytes,
+        cpu_us: report.cpu_us,
+        processes_peak: report.processes_peak,
+        bytes_read: report.bytes_read,
+        bytes_written: report.bytes_written,
+        lost: false,
+    }
+}
+
+fn detail(error: &fumehood_jail::JailError) -> String {
+    if error.subject.is_empty() { error.cause.clone() } else { format!("{}: {}", error.subject, error.cause) }
+}
+
+impl Backend for ProcessBackend {
+    fn report(&self) -> BackendReport {
+        BackendReport { level: IsolationLevel::Process, features: self.features.clone() }
+    }
+
+    fn start<'a>(&'a self, spec: SandboxSpec<'a>) -> BoxFuture<'a, Result<Sandbox, StartError>> {
+        self.try_start(spec).boxed()
+    }
+
+    fn accepts(&self, execution: &ExecutionSpec) -> Result<(), FieldError> {
+        match execution.isolation {
+            IsolationLevel::Auto | IsolationLevel::Process => {}
+            other => {
+                let message = format!("level '{other}' is not available on this node; 'process' is");
+                return Err(FieldError::new("isolation", message));
+            }
+        }
+        if execution.language == Language::Typescript && !self.image.runs_typescript {
+            let message = "typescript needs Node.js 22.6 or later, which the image does not have";
+            return Err(FieldError::new("language", message));
+        }
+        self.argv(execution).map(drop)
+    }
+}

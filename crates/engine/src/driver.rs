@@ -1,0 +1,563 @@
+//! One execution from its place in the queue to its end: the one task that acts on it.
+//!
+//! ```text
+//! start sandbox -> write files -> open gate -> [runner: ready -> execute -> started] -> follow until it ends -> verdict -> artifacts
+//! ```
+//!
+//! While following, the order of things is kept: before any frame of the guest is taken in, the output pipes are drained, so
+//! everything printed before an event is delivered before it; the guest waits for an acknowledgement after a display, so
+//! nothing printed after it comes first.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use fumehood_wire::{Ack, Execute, GuestDecoder, GuestFrame, GuestResult, HostFrame, MAX_GUEST_PAYLOAD, Mode, VERSION};
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+
+use crate::backend::{ExitReport, Guest, Kill, Sandbox, SandboxSpec, StartError};
+use crate::engine::Inner;
+use crate::event::EventBody;
+use crate::execution::{Execution, ExecutionError, Fault, Metrics, Notice, Outcome, Output, Status};
+use crate::files;
+use crate::record::{Record, Stream, output_size};
+use crate::spec::ExecutionSpec;
+use crate::verdict::{self, KillReason, Observed, Verdict};
+
+/// Name of the code in tracebacks.
+const CODE_NAME: &str = "<code>";
+
+/// Read from a pipe at a time; the usual capacity of one.
+const PIPE_CHUNK: usize = 64 << 10;
+
+/// A killed sandbox must be reported gone by then, or the machinery is broken.
+const BURIAL_PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the driver needs.
+pub(crate) struct Job<'a> {
+    pub(crate) inner: &'a Inner,
+    pub(crate) record: &'a Record,
+    pub(crate) spec: &'a ExecutionSpec,
+    pub(crate) queued: Duration,
+}
+
+/// Drives one execution to its end.
+pub(crate) async fn drive(job: Job<'_>) -> Execution {
+    let Job { inner, record, spec, queued } = &job;
+    record.update(|execution| {
+        execution.status = Status::Running;
+        execution.metrics.queue_ms = milliseconds(*queued);
+    });
+    let name = record.id.to_string();
+    let begun = Instant::now();
+    let started = tokio::select! {
+        started = inner.backend.start(SandboxSpec { name: &name, execution: spec }) => started,
+        // Dropping the start gives the sandbox up; the backend kills what it finds.
+        () = record.cancel.cancelled() => return record.never_ran(inner.clock.stamp()),
+    };
+    match started {
+        Ok(sandbox) => Follower::new(&job, sandbox, begun).follow().await,
+        Err(error) => never_started(&job, &error),
+    }
+}
+
+fn never_started(job: &Job<'_>, error: &StartError) -> Execution {
+    let fault = if matches!(error, StartError::Refused(_)) { Fault::User } else { Fault::Infra };
+    tracing::error!(%error, "a sandbox could not be started");
+    Execution {
+        status: Status::Failed,
+        outcome: Some(Outcome::Infra),
+        fault: Some(fault),
+        error: Some(ExecutionError {
+            code: Outcome::Infra.as_str().to_owned(),
+            kind: Outcome::Infra.as_str().to_owned(),
+            message: format!("the sandbox could not be started: {error}"),
+            line: None,
+            traceback: Vec::new(),
+            hint: None,
+        }),
+        finished_at: Some(job.inner.clock.stamp()),
+        ..job.record.draft()
+    }
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    // Microseconds are as fine as these clocks are worth.
+    duration.as_micros() as f64 / 1000.0
+}
+
+/// What the select loop saw.
+enum Seen {
+    Frames(std::io::Result<usize>),
+    Stdout,
+    Stderr,
+    Exit(ExitReport),
+    Deadline,
+    Cancel,
+}
+
+/// Follows a running sandbox.
+struct Follower<'a> {
+    job: &'a Job<'a>,
+    kill: Box<dyn Kill>,
+    stdout: pipe::Receiver,
+    stderr: pipe::Receiver,
+    open: [bool; 2],
+    /// Frames in, for a runner.
+    frames: Option<OwnedReadHalf>,
+    decoder: GuestDecoder,
+    /// Frames out; closed for a plain program.
+    to_guest: Option<mpsc::UnboundedSender<Vec<u8>>>,
+    /// Writers of frames and standard input; they end with this.
+    writers: JoinSet<()>,
+    disk: std::os::fd::OwnedFd,
+    owner: Option<(u32, u32)>,
+    gate: std::os::fd::OwnedFd,
+    exit: oneshot::Receiver<ExitReport>,
+    runner: bool,
+    /// When starting began.
+    starting: Instant,
+    /// When the user's code began.
+    running: Option<Instant>,
+    deadline: Instant,
+    killed: Option<KillReason>,
+    claim: Option<GuestResult>,
+    display_bytes: usize,
+}
+
+impl<'a> Follower<'a> {
+    fn new(job: &'a Job<'a>, sandbox: Sandbox, starting: Instant) -> Self {
+        let Sandbox { guest, stdin, stdout, stderr, gate, disk, owner, kill, exit, isolation } = sandbox;
+        job.record.update(|execution| {
+            execution.isolation.effective = isolation.level.to_string();
+            execution.isolation.features = isolation.features;
+        });
+        let mut writers = JoinSet::new();
+        writers.spawn(feed(stdin, job.spec.stdin.clone()));
+        let (frames, to_guest) = match guest {
+            Guest::Program => (None, None),
+            Guest::Runner(socket) => {
+                let (read, write) = UnixStream::into_split(socket);
+                let (sender, receiver) = mpsc::unbounded_channel();
+                writers.spawn(send_frames(write, receiver));
+                (Some(read), Some(sender))
+            }
+        };
+        Self {
+            job,
+            kill,
+            stdout,
+            stderr,
+            open: [true; 2],
+            runner: to_guest.is_some(),
+            frames,
+            decoder: GuestDecoder::new(MAX_GUEST_PAYLOAD),
+            to_guest,
+            writers,
+            disk,
+            owner,
+            gate,
+            exit,
+            starting,
+            running: None,
+            deadline: Instant::now() + job.inner.config.start_timeout,
+            killed: None,
+            claim: None,
+            display_bytes: 0,
+        }
+    }
+
+    async fn follow(mut self) -> Execution {
+        if let Err(error) = self.prepare() {
+            // Only the disk's size can stand in the way here; the files were checked before.
+            self.kill.kill();
+            let report = self.bury().await;
+            return self.conclude_unprepared(&report, &error);
+        }
+        let report = loop {
+            match self.next().await {
+                Seen::Stdout => self.drain(Stream::Stdout),
+                Seen::Stderr => self.drain(Stream::Stderr),
+                Seen::Frames(read) => self.take_frames(read),
+                Seen::Exit(report) => break report,
+                Seen::Deadline => {
+                    let reason = if self.running.is_some() { KillReason::TimedOut } else { KillReason::StartTimeout };
+                    self.end(reason);
+                }
+                Seen::Cancel => self.end(KillReason::Cancelled),
+            }
+        };
+        let ended = Instant::now();
+        self.take_the_rest();
+        self.conclude(&report, ended).await
+    }
+
+    /// Writes files and lets the program start.
+    fn prepare(&mut self) -> std::io::Result<()> {
+        // Tens of megabytes into memory at most: quick enough to stay on this thread.
+        files::write_all(&self.disk, self.owner, &self.job.spec.files)?;
+        if !self.runner {
+            self.begin();
+        }
+        rustix::io::write(&self.gate, &[1])?;
+        Ok(())
+    }
+
+    /// The user's code begins now.
+    fn begin(&mut self) {
+        let now = Instant::now();
+        self.running = Some(now);
+        self.deadline = now + self.job.spec.timeout;
+        let stamp = self.job.inner.clock.stamp();
+        let id = self.job.record.id.clone();
+        self.job.record.update(|execution| {
+            execution.started_at = Some(stamp.clone());
+            execution.metrics.start_ms = milliseconds(self.starting.elapsed());
+        });
+        self.job.record.log.push(EventBody::Started { id, at: stamp });
+    }
+
+    async fn next(&mut self) -> Seen {
+        let over = self.killed.is_some();
+        let frames = async {
+            match &self.frames {
+                // Only readiness: the bytes are read after the pipes were drained.
+                Some(frames) => frames.readable().await.map(|()| 0),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // Output before frames before the end: the order in which they are to be told.
+            biased;
+            () = self.job.record.cancel.cancelled(), if !over => Seen::Cancel,
+            () = sleep_until(self.deadline.into()), if !over => Seen::Deadline,
+            _ = self.stdout.readable(), if self.open[0] => Seen::Stdout,
+            _ = self.stderr.readable(), if self.open[1] => Seen::Stderr,
+            read = frames => Seen::Frames(read),
+            report = &mut self.exit => Seen::Exit(report.unwrap_or_else(|_| lost())),
+            () = tokio::time::sleep(BURIAL_PATIENCE), if over => Seen::Exit(lost()),
+        }
+    }
+
+    /// Ends the sandbox; the first reason counts.
+    fn end(&mut self, reason: KillReason) {
+        if self.killed.is_none() {
+            tracing::debug!(?reason, "sandbox killed");
+            self.killed = Some(reason);
+        }
+        self.kill.kill();
+    }
+
+    /// Reads what is in a pipe now, at most twice its usual capacity, so that a program that never stops writing does not keep this
+    /// from anything else.
+    fn drain(&mut self, stream: Stream) {
+        let mut buffer = [0; PIPE_CHUNK];
+        for _ in 0..2 {
+            let (pipe, index) = match stream {
+                Stream::Stdout => (&self.stdout, 0),
+                Stream::Stderr => (&self.stderr, 1),
+            };
+            if !self.open[index] {
+                return;
+            }
+            // Through `try_read` first, which clears the readiness; then directly, since data may have come without a new
+            // readiness having been seen.
+            let read = match pipe.try_read(&mut buffer) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    rustix::io::read(pipe.as_fd(), &mut buffer).map_err(std::io::Error::from)
+                }
+                other => other,
+            };
+            match read {
+                Ok(0) => self.open[index] = false,
+                Ok(length) => {
+                    let produced = self.job.record.output(stream, &buffer[..length]);
+                    if produced > self.job.inner.config.output_hard_bytes {
+                        self.end(KillReason::OutputLimit);
+                    }
+                    if length < PIPE_CHUNK {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => self.open[index] = false,
+            }
+        }
+    }
+
+    fn drain_both(&mut self) {
+        self.drain(Stream::Stdout);
+        self.drain(Stream::Stderr);
+    }
+
+    /// Reads what the guest sent and takes in each frame, output first.
+    fn take_frames(&mut self, readiness: std::io::Result<usize>) {
+        let mut buffer = [0; PIPE_CHUNK];
+        let read = match (readiness, &self.frames) {
+            (Ok(_), Some(frames)) => frames.try_read(&mut buffer),
+            _ => Ok(0),
+        };
+        match read {
+            // The interpreter closed its end; its exit tells the rest.
+            Ok(0) => self.frames = None,
+            Ok(length) => {
+                self.decoder.push(&buffer[..length]);
+                self.take_decoded();
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => self.frames = None,
+        }
+    }
+
+    fn take_decoded(&mut self) {
+        loop {
+            match self.decoder.next_frame() {
+                Ok(None) => return,
+                Ok(Some(frame)) => {
+                    self.drain_both();
+                    self.take(frame);
+                }
+                Err(error) => {
+                    self.frames = None;
+                    self.end(KillReason::BrokenProtocol(error.to_string()));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, frame: GuestFrame) {
+        match frame {
+            GuestFrame::Ready(_) if self.running.is_none() => self.execute(),
+            // Only the first of each counts: what comes twice comes from the user's code.
+            GuestFrame::Ready(_) | GuestFrame::Started => {}
+            GuestFrame::Sync(sync) => self.acknowledge(sync.seq),
+            GuestFrame::Display(display) => {
+                self.display(Output { mime: display.mime, metadata: display.metadata });
+                self.acknowledge(display.seq);
+            }
+            GuestFrame::Warning(warning) => {
+                self.job.record.warn(Notice { code: bounded(warning.code), message: bounded(warning.message) });
+            }
+            GuestFrame::Result(result) => {
+                if self.claim.is_none() {
+                    self.claim = Some(*result);
+                }
+            }
+        }
+    }
+
+    fn execute(&mut self) {
+        let (spec, config) = (self.job.spec, &self.job.inner.config);
+        let execute = Execute {
+            version: VERSION,
+            id: self.job.record.id.to_string(),
+            code: spec.code.clone(),
+            filename: CODE_NAME.to_owned(),
+            mode: Mode::Script,
+            has_input: spec.input.is_some(),
+            input: spec.input.clone().unwrap_or_default(),
+            result_var: spec.result_var.clone(),
+            preview_rows: spec.preview_rows,
+            max_variables: config.max_variables,
+            max_result_bytes: config.max_result_bytes,
+            max_display_bytes: config.max_display_bytes as u64 / 4,
+            network: false,
+        };
+        self.begin();
+        self.send(&HostFrame::Execute(Box::new(execute)));
+    }
+
+    fn acknowledge(&mut self, seq: u64) {
+        self.send(&HostFrame::Ack(Ack { seq }));
+    }
+
+    fn send(&mut self, frame: &HostFrame) {
+        if let (Some(to_guest), Ok(bytes)) = (&self.to_guest, frame.encode()) {
+            // A guest that is gone needs no frames.
+            to_guest.send(bytes).ok();
+        }
+    }
+
+    fn display(&mut self, output: Output) {
+        let size = output_size(&output);
+        if self.display_bytes + size > self.job.inner.config.max_display_bytes {
+            let message = format!("displays beyond {} MB are not kept", self.job.inner.config.max_display_bytes >> 20);
+            self.job.record.warn(Notice { code: "displays_truncated".to_owned(), message });
+            return;
+        }
+        self.display_bytes += size;
+        self.job.record.display(output);
+    }
+
+    /// After the end of every process: whatever is still in the pipes and the socket.
+    fn take_the_rest(&mut self) {
+        while let Some(frames) = &self.frames {
+            let mut buffer = [0; PIPE_CHUNK];
+            match rustix::io::read(AsRef::<UnixStream>::as_ref(frames).as_fd(), &mut buffer) {
+                Ok(0) => self.frames = None,
+                Ok(length) => {
+                    self.decoder.push(&buffer[..length]);
+                    self.take_decoded();
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => self.frames = None,
+            }
+        }
+        // All writers are dead, so these end; bounded all the same, by more than any pipe holds.
+        for _ in 0..64 {
+            if self.open == [false; 2] {
+                break;
+            }
+            self.drain_both();
+        }
+        self.job.record.end_of_output();
+    }
+
+    async fn bury(&mut self) -> ExitReport {
+        match tokio::time::timeout(BURIAL_PATIENCE, &mut self.exit).await {
+            Ok(Ok(report)) => report,
+            _ => lost(),
+        }
+    }
+
+    fn conclude_unprepared(&mut self, report: &ExitReport, error: &std::io::Error) -> Execution {
+        self.job.record.end_of_output();
+        let no_room = matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
+        let (outcome, fault) = match no_room {
+            true => (Outcome::DiskLimit, Fault::Limit),
+            false => (Outcome::Infra, Fault::Infra),
+        };
+        let message = match &report.failed_step {
+            Some((step, cause)) => format!("the sandbox could not be made: {step}: {cause}"),
+            None => format!("the given files could not be written into the workspace: {error}"),
+        };
+        Execution {
+            status: Status::Failed,
+            outcome: Some(outcome),
+            fault: Some(fault),
+            error: Some(ExecutionError {
+                code: outcome.as_str().to_owned(),
+                kind: outcome.as_str().to_owned(),
+                message,
+                line: None,
+                traceback: Vec::new(),
+                hint: no_room.then(|| "raise limits.disk_mb or send less".to_owned()),
+            }),
+            finished_at: Some(self.job.inner.clock.stamp()),
+            ..self.job.record.draft()
+        }
+    }
+
+    async fn conclude(mut self, report: &ExitReport, ended: Instant) -> Execution {
+        self.writers.abort_all();
+        let Job { inner, record, spec, .. } = self.job;
+        let Verdict { status, outcome, fault, exit_code, error, denials } = verdict::decide(&Observed {
+            killed: self.killed.as_ref(),
+            exit: report,
+            claim: self.claim.as_ref(),
+            runner: self.runner,
+            begun: self.running.is_some(),
+            disk_full: files::is_full(&self.disk),
+            timeout: spec.timeout,
+            limits: &spec.limits,
+            output_hard_bytes: inner.config.output_hard_bytes,
+        });
+        if self.runner && self.running.is_some() && self.claim.is_none() && outcome == Outcome::Exited {
+            record.warn(Notice {
+                code: "left_early".to_owned(),
+                message: "the interpreter left before the end of the code (os._exit or similar), so there is no result".to_owned(),
+            });
+        }
+        if report.oom_kills > 0 && outcome != Outcome::OomKilled {
+            record.warn(Notice {
+                code: "process_oom_killed".to_owned(),
+                message: format!("the kernel ended {} processes of this run for reaching limits.memory_mb", report.oom_kills),
+            });
+        }
+        let claim = self.claim.take().unwrap_or_default();
+        for warning in claim.warnings {
+            record.warn(Notice { code: bounded(warning.code), message: bounded(warning.message) });
+        }
+        let artifacts = self.collect().await;
+        let duration = self.running.map_or(Duration::ZERO, |running| ended - running);
+        let draft = record.draft();
+        Execution {
+            status,
+            outcome: Some(outcome),
+            exit_code,
+            fault,
+            error,
+            denials,
+            result: claim.result,
+            dataframe: claim.dataframe,
+            variables: claim.variables,
+            artifacts,
+            metrics: Metrics {
+                queue_ms: draft.metrics.queue_ms,
+                start_ms: draft.metrics.start_ms,
+                duration_ms: milliseconds(duration),
+                cpu_ms: report.cpu_us as f64 / 1000.0,
+                memory_peak_mb: (report.memory_peak_bytes as f64 / f64::from(1 << 20) * 100.0).round() / 100.0,
+                bytes_read: report.bytes_read,
+                bytes_written: report.bytes_written,
+                processes_peak: report.processes_peak,
+            },
+            finished_at: Some(inner.clock.stamp()),
+            ..draft
+        }
+    }
+
+    async fn collect(&mut self) -> Vec<crate::execution::Artifact> {
+        let Job { inner, record, spec, .. } = self.job;
+        let Some(wanted) = spec.collect.clone() else { return Vec::new() };
+        let Ok(disk) = self.disk.try_clone() else { return Vec::new() };
+        let (id, store, most) = (record.id.clone(), inner.artifacts.clone(), inner.config.max_artifact_bytes);
+        let collected = tokio::task::spawn_blocking(move || store.collect(&id, &disk, &wanted, most)).await;
+        let failed = match collected {
+            Ok(Ok((artifacts, notices))) => {
+                notices.into_iter().for_each(|notice| record.warn(notice));
+                return artifacts;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        tracing::error!(error = failed, "artifacts could not be stored");
+        let message = "the files could not be stored on the server's disk".to_owned();
+        record.warn(Notice { code: "artifacts_incomplete".to_owned(), message });
+        Vec::new()
+    }
+}
+
+fn lost() -> ExitReport {
+    ExitReport { lost: true, ..ExitReport::default() }
+}
+
+/// Text of the guest's that is to be kept: short.
+fn bounded(mut text: String) -> String {
+    const MOST: usize = 2000;
+    if text.len() > MOST {
+        let end = (0..=MOST).rev().find(|&index| text.is_char_boundary(index)).unwrap_or(0);
+        text.truncate(end);
+    }
+    text
+}
+
+/// Writes standard input, then closes it.
+async fn feed(mut stdin: pipe::Sender, bytes: bytes::Bytes) {
+    // A program that does not read its input, or is gone, is no error.
+    stdin.write_all(&bytes).await.ok();
+}
+
+async fn send_frames(mut socket: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) {
+    while let Some(frame) = frames.recv().await {
+        if socket.write_all(&frame).await.is_err() {
+            return;
+        }
+    }
+}

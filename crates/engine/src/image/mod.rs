@@ -1,0 +1,292 @@
+//! Images: the files a sandbox sees.
+//!
+//! An image is a folder `<images>/<name>` with a manifest `image.json`. Kind `host` shows the host's own `/usr` read-only and adds a
+//! virtual environment of locked packages at `/opt/venv`; kind `rootfs` is a root file system of its own.
+
+mod host;
+mod rootfs;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use fumehood_jail::protocol::RootEntry;
+use serde::{Deserialize, Serialize};
+
+pub use host::{HostImage, build_host};
+pub use rootfs::build_rootfs;
+
+/// Name of the manifest in an image's folder.
+const MANIFEST: &str = "image.json";
+
+/// Version of the manifest and of how images are built; another one means that an image is stale.
+const FORMAT: u32 = 1;
+
+/// Name of the image that is used unless told otherwise.
+pub const DEFAULT_IMAGE: &str = "default";
+
+/// Kind of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ImageKind {
+    /// The host's `/usr` and a virtual environment.
+    Host,
+    /// A root file system of its own.
+    Rootfs,
+}
+
+/// The manifest.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Manifest {
+    format: u32,
+    name: String,
+    kind: ImageKind,
+    /// Changes whenever anything it was built from changes.
+    fingerprint: String,
+    python: String,
+    python_version: String,
+    env: BTreeMap<String, String>,
+    path: Vec<String>,
+    entries: Vec<RootEntry>,
+    matplotlib_links: Vec<(String, String)>,
+    runs_typescript: bool,
+    /// Things the operator should know, for example that no font draws Chinese.
+    notes: Vec<String>,
+}
+
+/// An image that is ready to be used.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// Its folder on the host.
+    pub folder: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: ImageKind,
+    /// Hash of what it was built from.
+    pub fingerprint: String,
+    /// Path of the interpreter inside.
+    pub python: String,
+    /// Version of the interpreter.
+    pub python_version: String,
+    /// Environment of every sandbox.
+    pub env: BTreeMap<String, String>,
+    /// What the root consists of.
+    pub entries: Vec<RootEntry>,
+    /// Links to put into matplotlib's configuration folder: name and target.
+    pub matplotlib_links: Vec<(String, String)>,
+    /// Whether Node.js runs TypeScript.
+    pub runs_typescript: bool,
+    /// Things the operator should know.
+    pub notes: Vec<String>,
+    /// Folders searched for programs, inside.
+    path: Vec<String>,
+}
+
+/// An image cannot be used or built.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// There is none of this name.
+    #[error("there is no image {name:?} in {folder}; build it with `fumehood image build`")]
+    Missing {
+        /// Its name.
+        name: String,
+        /// Where it was looked for.
+        folder: PathBuf,
+    },
+    /// It was built by another version or its manifest is damaged.
+    #[error("image {name:?} cannot be used ({why}); build it anew with `fumehood image build`")]
+    Stale {
+        /// Its name.
+        name: String,
+        /// Why.
+        why: String,
+    },
+    /// Building failed.
+    #[error("{step} failed: {why}")]
+    Build {
+        /// What was being done.
+        step: String,
+        /// Why, with the end of what the command printed.
+        why: String,
+    },
+    /// The name cannot be that of a folder.
+    #[error("{0:?} is no name for an image: letters, digits, '.', '_' and '-', not beginning with a dot")]
+    Name(String),
+    /// The host's file system said no.
+    #[error("{path}")]
+    Io {
+        /// About which path.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+impl ImageError {
+    fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+
+    fn build(step: &str, why: impl Into<String>) -> Self {
+        Self::Build { step: step.to_owned(), why: why.into() }
+    }
+}
+
+/// Folder of an image.
+///
+/// # Errors
+/// When the name would lead elsewhere.
+pub fn folder_of(images_dir: &Path, name: &str) -> Result<PathBuf, ImageError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if name.is_empty() || name.len() > 100 || name.starts_with('.') || !name.chars().all(plain) {
+        return Err(ImageError::Name(name.to_owned()));
+    }
+    Ok(images_dir.join(name))
+}
+
+impl Image {
+    /// Reads an image.
+    ///
+    /// # Errors
+    /// When there is none, or it was built by another version.
+    pub fn open(images_dir: &Path, name: &str) -> Result<Self, ImageError> {
+        let folder = folder_of(images_dir, name)?;
+        let manifest = folder.join(MANIFEST);
+        let text = match fs::read_to_string(&manifest) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(ImageError::Missing { name: name.to_owned(), folder: images_dir.to_owned() });
+            }
+            other => other.map_err(ImageError::io(&manifest))?,
+        };
+        let stale = |why: String| ImageError::Stale { name: name.to_owned(), why };
+        let manifest: Manifest = serde_json::from_str(&text).map_err(|error| stale(error.to_string()))?;
+        if manifest.format != FORMAT {
+            return Err(stale(format!("its format is {}, this version uses {FORMAT}", manifest.format)));
+        }
+        Ok(Self {
+            folder,
+            name: manifest.name,
+            kind: manifest.kind,
+            fingerprint: manifest.fingerprint,
+            python: manifest.python,
+            python_version: manifest.python_version,
+            env: manifest.env,
+            entries: manifest.entries,
+            matplotlib_links: manifest.matplotlib_links,
+            runs_typescript: manifest.runs_typescript,
+            notes: manifest.notes,
+            path: manifest.path,
+        })
+    }
+
+    /// Every image of a folder, by name; damaged ones are left out.
+    #[must_use]
+    pub fn list(images_dir: &Path) -> Vec<Self> {
+        let Ok(entries) = fs::read_dir(images_dir) else { return Vec::new() };
+        let mut images: Vec<_> = entries
+            .flatten()
+            .filter_map(|entry| Self::open(images_dir, entry.file_name().to_str()?).ok())
+            .collect();
+        images.sort_by(|a, b| a.name.cmp(&b.name));
+        images
+    }
+
+    /// Path inside of a program; one given by path is taken as it is.
+    #[must_use]
+    pub fn find_program(&self, name: &str) -> Option<String> {
+        if name.contains('/') {
+            return Some(name.to_owned());
+        }
+        self.path.iter().map(|folder| format!("{folder}/{name}")).find(|path| self.host_path(path).is_some())
+    }
+
+    /// Where a path of the image is on the host, following the image's own links at the top.
+    fn host_path(&self, inside: &str) -> Option<PathBuf> {
+        for entry in &self.entries {
+            let found = match entry {
+                RootEntry::Bind { source, target } => below(inside, target).map(|rest| Path::new(source).join(rest)),
+                RootEntry::Symlink { to, at } => {
+                    let Some(rest) = below(inside, at) else { continue };
+                    return self.host_path(&format!("/{}/{}", to.trim_start_matches('/'), rest.display()));
+                }
+                RootEntry::File { .. } | RootEntry::Dir { .. } => None,
+            };
+            // A link counts as there: where it leads inside may not be there on the host.
+            if let Some(found) = found.filter(|path| path.symlink_metadata().is_ok()) {
+                return Some(found);
+            }
+        }
+        None
+    }
+}
+
+/// The rest of `path` below `folder`.
+fn below<'a>(path: &'a str, folder: &str) -> Option<&'a Path> {
+    Path::new(path).strip_prefix(folder).ok()
+}
+
+impl Manifest {
+    fn write(&self, folder: &Path) -> Result<(), ImageError> {
+        let path = folder.join(MANIFEST);
+        let text = serde_json::to_string_pretty(self).map_err(|error| ImageError::build("writing the manifest", error.to_string()))?;
+        fs::write(&path, text + "\n").map_err(ImageError::io(&path))
+    }
+}
+
+/// Files of `/etc` that every image gets: who the one user is and where names come from.
+fn basic_etc() -> Vec<RootEntry> {
+    let file = |at: &str, text: &str| RootEntry::File { at: at.to_owned(), text: text.to_owned() };
+    vec![
+        file("/etc/passwd", "root:x:0:0:root:/:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:/home/sandbox:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"),
+        file("/etc/group", "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n"),
+        file("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n"),
+        // No name server: look-ups beyond this file fail at once.
+        file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"),
+        file("/etc/hostname", "sandbox\n"),
+    ]
+}
+
+/// Other names of the workspace, and folders that programs expect.
+fn common_places() -> Vec<RootEntry> {
+    let link = |at: &str| RootEntry::Symlink { to: crate::spec::WORKSPACE.to_owned(), at: at.to_owned() };
+    let mut entries: Vec<_> = crate::spec::WORKSPACE_ALIASES.iter().map(|alias| link(alias)).collect();
+    entries.extend(["/run", "/proc", "/dev"].map(|at| RootEntry::Dir { at: at.to_owned() }));
+    entries
+}
+
+/// Puts a finished folder in the place of the image's old one, if any.
+fn replace(building: &Path, folder: &Path) -> Result<(), ImageError> {
+    let old = folder.with_extension("old");
+    if folder.exists() {
+        // Sandboxes that run on it hold it by their mounts.
+        fs::rename(folder, &old).map_err(ImageError::io(&old))?;
+    }
+    fs::rename(building, folder).map_err(ImageError::io(folder))?;
+    if old.exists() {
+        fs::remove_dir_all(&old).map_err(ImageError::io(&old))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_never_leads_out_of_the_folder() {
+        for bad in ["", ".", "..", "a/b", ".hidden", "a\0", "x\n"] {
+            assert!(folder_of(Path::new("/images"), bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(folder_of(Path::new("/images"), "data-1.2").unwrap(), Path::new("/images/data-1.2"));
+    }
+
+    #[test]
+    fn a_missing_image_says_how_to_build_it() {
+        let images = tempfile::tempdir().unwrap();
+        let error = Image::open(images.path(), "default").unwrap_err();
+        assert!(error.to_string().contains("fumehood image build"), "{error}");
+    }
+}

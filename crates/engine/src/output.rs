@@ -1,0 +1,216 @@
+//! Output of one stream, kept within a budget: the head and the tail stay, the middle goes.
+
+use std::collections::VecDeque;
+
+/// Turns bytes into text as they come: sequences cut between two reads are completed, bytes that are not UTF-8 become
+/// U+FFFD.
+#[derive(Debug, Default)]
+struct Utf8Stream {
+    /// The beginning of a sequence whose end has not come yet; at most three bytes.
+    pending: Vec<u8>,
+}
+
+impl Utf8Stream {
+    fn decode(&mut self, bytes: &[u8]) -> String {
+        let joined;
+        let mut rest = if self.pending.is_empty() {
+            bytes
+        } else {
+            self.pending.extend_from_slice(bytes);
+            joined = std::mem::take(&mut self.pending);
+            &joined[..]
+        };
+        let mut text = String::with_capacity(rest.len());
+        loop {
+            match std::str::from_utf8(rest) {
+                Ok(valid) => {
+                    text.push_str(valid);
+                    return text;
+                }
+                Err(error) => {
+                    let (valid, after) = rest.split_at(error.valid_up_to());
+                    text.push_str(std::str::from_utf8(valid).unwrap_or_default());
+                    match error.error_len() {
+                        Some(length) => {
+                            text.push(char::REPLACEMENT_CHARACTER);
+                            rest = &after[length..];
+                        }
+                        None => {
+                            self.pending = after.to_vec();
+                            return text;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is left of a sequence that was never completed.
+    fn finish(&mut self) -> String {
+        if std::mem::take(&mut self.pending).is_empty() { String::new() } else { char::REPLACEMENT_CHARACTER.to_string() }
+    }
+}
+
+/// What is kept of one stream.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    utf8: Utf8Stream,
+    head: String,
+    tail: VecDeque<u8>,
+    head_budget: usize,
+    tail_budget: usize,
+    /// Text that may still be shown live.
+    live_budget: usize,
+    /// Bytes of text dropped from the front of the tail.
+    cut: u64,
+    /// Bytes produced by the program.
+    produced: u64,
+}
+
+/// What became of a piece of output.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Live {
+    /// Text to show as it happens; empty when there is none.
+    pub(crate) text: String,
+    /// From here on nothing more is shown live.
+    pub(crate) exhausted: bool,
+}
+
+impl Kept {
+    /// Keeps at most `budget` bytes of text.
+    pub(crate) fn new(budget: u64) -> Self {
+        let budget = usize::try_from(budget).unwrap_or(usize::MAX);
+        Self {
+            utf8: Utf8Stream::default(),
+            head: String::new(),
+            tail: VecDeque::new(),
+            head_budget: budget / 2,
+            tail_budget: budget - budget / 2,
+            live_budget: budget,
+            cut: 0,
+            produced: 0,
+        }
+    }
+
+    /// Takes in what was read.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Live {
+        self.produced += bytes.len() as u64;
+        let text = self.utf8.decode(bytes);
+        self.keep(&text)
+    }
+
+    /// Takes in the end of the stream.
+    pub(crate) fn finish(&mut self) -> Live {
+        let text = self.utf8.finish();
+        self.keep(&text)
+    }
+
+    fn keep(&mut self, text: &str) -> Live {
+        let room = floor_boundary(text, self.head_budget.saturating_sub(self.head.len()));
+        // Once something went to the tail the head is closed: text keeps its order.
+        let room = if self.tail.is_empty() && self.cut == 0 { room } else { 0 };
+        let (head, tail) = text.split_at(room);
+        self.head.push_str(head);
+        // Only the last part can survive, so a huge piece is not copied whole.
+        let skipped = tail.len().saturating_sub(self.tail_budget);
+        self.cut += skipped as u64;
+        self.tail.extend(&tail.as_bytes()[skipped..]);
+        let excess = self.tail.len().saturating_sub(self.tail_budget);
+        self.tail.drain(..excess);
+        self.cut += excess as u64;
+
+        let shown = floor_boundary(text, self.live_budget);
+        let exhausted = shown < text.len() && self.live_budget > 0;
+        self.live_budget = if exhausted { 0 } else { self.live_budget - shown };
+        Live { text: text[..shown].to_owned(), exhausted }
+    }
+
+    /// Bytes produced so far, kept or not.
+    pub(crate) fn produced(&self) -> u64 {
+        self.produced
+    }
+
+    /// Whether something is missing from [`Self::text`].
+    pub(crate) fn truncated(&self) -> bool {
+        self.cut > 0
+    }
+
+    /// Head, a marker that says how much is missing, tail.
+    pub(crate) fn text(&self) -> String {
+        let (left, right) = self.tail.as_slices();
+        let tail = [left, right].concat();
+        if self.cut == 0 {
+            return format!("{}{}", self.head, String::from_utf8_lossy(&tail));
+        }
+        // The tail may begin inside a character; its leading continuation bytes go with the part that was cut.
+        let begin = tail.iter().position(|byte| byte & 0xc0 != 0x80).unwrap_or(tail.len());
+        let cut = self.cut + begin as u64;
+        format!("{}\n[... {cut} bytes of output cut ...]\n{}", self.head, String::from_utf8_lossy(&tail[begin..]))
+    }
+}
+
+/// The largest length not above `most` that does not split a character.
+fn floor_boundary(text: &str, most: usize) -> usize {
+    if most >= text.len() {
+        return text.len();
+    }
+    (0..=most).rev().find(|&index| text.is_char_boundary(index)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn within_the_budget_nothing_is_lost() {
+        let mut kept = Kept::new(10);
+        kept.push(b"01234");
+        kept.push(b"56789");
+        assert_eq!((kept.text().as_str(), kept.truncated()), ("0123456789", false));
+    }
+
+    #[test]
+    fn beyond_the_budget_head_and_tail_stay_and_the_cut_is_told() {
+        let mut kept = Kept::new(8);
+        kept.push(b"abcdXXXXXXXXXXwxyz");
+        assert_eq!(kept.text(), "abcd\n[... 10 bytes of output cut ...]\nwxyz");
+        assert!(kept.truncated());
+    }
+
+    #[test]
+    fn live_text_ends_with_the_budget_and_says_so_once() {
+        let mut kept = Kept::new(4);
+        assert_eq!(kept.push(b"ab"), Live { text: "ab".to_owned(), exhausted: false });
+        assert_eq!(kept.push(b"cde"), Live { text: "cd".to_owned(), exhausted: true });
+        assert_eq!(kept.push(b"f"), Live::default());
+    }
+
+    proptest! {
+        #[test]
+        fn text_is_the_same_however_the_bytes_are_cut(text in "\\PC{0,60}", sizes in proptest::collection::vec(1usize..7, 1..80)) {
+            let mut kept = Kept::new(1 << 20);
+            let mut live = String::new();
+            let mut rest = text.as_bytes();
+            for size in sizes.iter().cycle() {
+                if rest.is_empty() { break; }
+                let (piece, after) = rest.split_at((*size).min(rest.len()));
+                live.push_str(&kept.push(piece).text);
+                rest = after;
+            }
+            live.push_str(&kept.finish().text);
+            prop_assert_eq!(&kept.text(), &text);
+            prop_assert_eq!(live, text);
+        }
+
+        #[test]
+        fn never_more_than_the_budget_is_held(pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 0..40)) {
+            let mut kept = Kept::new(32);
+            for piece in pieces {
+                kept.push(&piece);
+                prop_assert!(kept.head.len() + kept.tail.len() <= 32);
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! One execution as the engine knows it while it runs and after.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::event::{EventBody, EventLog};
+use crate::execution::{
+    Execution, ExecutionError, Isolation, JsonMap, Metrics, Notice, Outcome, Output, PolicyReport, Status,
+};
+use crate::ids::ExecutionId;
+use crate::output::Kept;
+use crate::spec::ExecutionSpec;
+
+/// Which output stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// One execution: its events, its cancellation and its state so far.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) id: ExecutionId,
+    pub(crate) log: EventLog,
+    pub(crate) cancel: CancellationToken,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    Open(Box<Open>),
+    Final(Arc<Execution>),
+}
+
+#[derive(Debug)]
+struct Open {
+    execution: Execution,
+    stdout: Kept,
+    stderr: Kept,
+}
+
+impl Record {
+    pub(crate) fn new(id: ExecutionId, spec: &ExecutionSpec, created_at: String) -> Self {
+        let execution = Execution {
+            id: id.clone(),
+            session_id: None,
+            template: format!("{}@1", spec.template),
+            status: Status::Queued,
+            outcome: None,
+            exit_code: None,
+            stdout: String::new(),
+            stderr: String::new(),
+            stdout_truncated: false,
+            stderr_truncated: false,
+            result: serde_json::Value::Null,
+            dataframe: None,
+            variables: JsonMap::new(),
+            outputs: Vec::new(),
+            error: None,
+            fault: None,
+            denials: Vec::new(),
+            warnings: Vec::new(),
+            artifacts: Vec::new(),
+            isolation: Isolation {
+                requested: spec.isolation.to_string(),
+                effective: "none".to_owned(),
+                features: BTreeMap::new(),
+            },
+            policy: PolicyReport { name: spec.policy.clone(), risk: None, findings: Vec::new() },
+            metrics: Metrics::default(),
+            created_at,
+            started_at: None,
+            finished_at: None,
+        };
+        let (stdout, stderr) = (Kept::new(spec.limits.output_bytes), Kept::new(spec.limits.output_bytes));
+        Self {
+            id,
+            log: EventLog::default(),
+            cancel: CancellationToken::new(),
+            state: Mutex::new(State::Open(Box::new(Open { execution, stdout, stderr }))),
+        }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        match &*self.state.lock() {
+            State::Open(open) => open.execution.status,
+            State::Final(execution) => execution.status,
+        }
+    }
+
+    /// The execution as it is now.
+    pub(crate) fn snapshot(&self) -> Arc<Execution> {
+        match &*self.state.lock() {
+            State::Open(open) => Arc::new(open.snapshot()),
+            State::Final(execution) => Arc::clone(execution),
+        }
+    }
+
+    /// Bytes that keeping this record costs, roughly: text is held once in the events and once in the execution.
+    pub(crate) fn size(&self) -> usize {
+        match &*self.state.lock() {
+            State::Open(_) => 0,
+            State::Final(execution) => {
+                let displays: usize = execution.outputs.iter().map(output_size).sum();
+                let result = execution.result.to_string().len();
+                2 * (execution.stdout.len() + execution.stderr.len() + displays) + result + 4096
+            }
+        }
+    }
+
+    /// Changes the open execution; nothing happens to a final one.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Execution)) {
+        if let State::Open(open) = &mut *self.state.lock() {
+            change(&mut open.execution);
+        }
+    }
+
+    /// Takes in output, tells those who follow, and returns the bytes produced so far on this stream.
+    pub(crate) fn output(&self, stream: Stream, bytes: &[u8]) -> u64 {
+        self.take_in(stream, |kept| kept.push(bytes))
+    }
+
+    /// Takes in the end of both streams.
+    pub(crate) fn end_of_output(&self) {
+        self.take_in(Stream::Stdout, Kept::finish);
+        self.take_in(Stream::Stderr, Kept::finish);
+    }
+
+    fn take_in(&self, stream: Stream, take: impl FnOnce(&mut Kept) -> crate::output::Live) -> u64 {
+        let mut state = self.state.lock();
+        let State::Open(open) = &mut *state else { return 0 };
+        let kept = match stream {
+            Stream::Stdout => &mut open.stdout,
+            Stream::Stderr => &mut open.stderr,
+        };
+        let live = take(kept);
+        let produced = kept.produced();
+        // Still under the lock: events keep the order in which output was taken in.
+        if !live.text.is_empty() {
+            self.log.push(match stream {
+                Stream::Stdout => EventBody::Stdout { text: live.text },
+                Stream::Stderr => EventBody::Stderr { text: live.text },
+            });
+        }
+        if live.exhausted {
+            let name = if stream == Stream::Stdout { "stdout" } else { "stderr" };
+            let message = format!(
+                "{name} is longer than limits.output_kb; no more of it is streamed, and the result keeps its beginning and end"
+            );
+            self.notice(&mut open.execution, Notice { code: "output_truncated".to_owned(), message });
+        }
+        produced
+    }
+
+    /// Notes something to know, once.
+    pub(crate) fn warn(&self, notice: Notice) {
+        if let State::Open(open) = &mut *self.state.lock() {
+            self.notice(&mut open.execution, notice);
+        }
+    }
+
+    fn notice(&self, execution: &mut Execution, notice: Notice) {
+        // A guest could send warnings without end.
+        const MOST: usize = 100;
+        if execution.warnings.len() < MOST && !execution.warnings.contains(&notice) {
+            execution.warnings.push(notice.clone());
+            self.log.push(EventBody::Warning(notice));
+        }
+    }
+
+    /// Takes in a display.
+    pub(crate) fn display(&self, output: Output) {
+        if let State::Open(open) = &mut *self.state.lock() {
+            open.execution.outputs.push(output.clone());
+            self.log.push(EventBody::Display(output));
+        }
+    }
+
+    /// The execution with its output, to be completed and given to [`Self::finish`].
+    pub(crate) fn draft(&self) -> Execution {
+        match &*self.state.lock() {
+            State::Open(open) => open.snapshot(),
+            State::Final(execution) => Execution::clone(execution),
+        }
+    }
+
+    /// An execution that was cancelled before it had a sandbox.
+    pub(crate) fn never_ran(&self, now: String) -> Execution {
+        Execution {
+            status: Status::Cancelled,
+            outcome: Some(Outcome::Cancelled),
+            error: Some(ExecutionError {
+                code: Outcome::Cancelled.as_str().to_owned(),
+                kind: Outcome::Cancelled.as_str().to_owned(),
+                message: "cancelled before it began".to_owned(),
+                line: None,
+                traceback: Vec::new(),
+                hint: None,
+            }),
+            finished_at: Some(now),
+            ..self.draft()
+        }
+    }
+
+    /// Nothing changes any more.
+    pub(crate) fn finish(&self, execution: Arc<Execution>) {
+        *self.state.lock() = State::Final(execution);
+    }
+}
+
+impl Open {
+    fn snapshot(&self) -> Execution {
+        Execution {
+            stdout: self.stdout.text(),
+            stderr: self.stderr.text(),
+            stdout_truncated: self.stdout.truncated(),
+            stderr_truncated: self.stderr.truncated(),
+            ..self.execution.clone()
+        }
+    }
+}
+
+/// Bytes of a display, roughly.
+pub(crate) fn output_size(output: &Output) -> usize {
+    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string().len(), str::len);
+    output.mime.iter().map(|(name, value)| name.len() + text(value)).sum()
+}

@@ -1,0 +1,102 @@
+//! The guest runner, embedded in the binary and written out for sandboxes to mount.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use include_dir::{Dir, include_dir};
+use sha2::{Digest, Sha256};
+
+use crate::image::{Image, ImageKind};
+
+static PACKAGE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../guest/runner/fumehood_runner");
+static START: &str = include_str!("../../../guest/runner/start.py");
+
+/// Writes the runner below `data_dir`, in a folder named by its content, and returns that folder. What is there already and is
+/// complete stays.
+///
+/// # Errors
+/// When the folder cannot be written.
+pub fn install(data_dir: &Path, image: &Image) -> io::Result<PathBuf> {
+    let modules: Vec<(&str, &[u8])> = PACKAGE
+        .files()
+        .filter_map(|file| Some((file.path().to_str()?, file.contents())))
+        .filter(|(name, _)| name.ends_with(".py"))
+        .collect();
+    let mut hash = Sha256::new();
+    for (name, content) in modules.iter().copied().chain([("start.py", START.as_bytes())]) {
+        hash.update(name);
+        hash.update((content.len() as u64).to_be_bytes());
+        hash.update(content);
+    }
+    // Compiled modules belong to one interpreter.
+    hash.update(&image.python_version);
+    let hash: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let folder = data_dir.join(format!("runner-{hash}"));
+    if folder.exists() {
+        return Ok(folder);
+    }
+    let building = tempfile::Builder::new().prefix(".runner-").tempdir_in(data_dir)?;
+    let package = building.path().join("fumehood_runner");
+    fs::create_dir(&package)?;
+    fs::write(building.path().join("start.py"), START)?;
+    for (name, content) in modules {
+        fs::write(package.join(name), content)?;
+    }
+    compile(building.path(), image);
+    make_readable(building.path())?;
+    match fs::rename(building.keep(), &folder) {
+        // Another process of this binary was faster.
+        Err(_) if folder.exists() => Ok(folder),
+        Err(error) => Err(error),
+        Ok(()) => {
+            remove_older(data_dir, &folder);
+            Ok(folder)
+        }
+    }
+}
+
+/// Compiles the modules, which saves every sandbox from doing so. Only with the host's own interpreter: that of a foreign image
+/// is not to be run here.
+fn compile(folder: &Path, image: &Image) {
+    if image.kind != ImageKind::Host {
+        return;
+    }
+    let done = Command::new(image.folder.join("venv/bin/python"))
+        .args(["-I", "-m", "compileall", "-q", "-p", "/opt/fumehood/runner", "-s"])
+        .args([folder, folder])
+        .env_clear()
+        .output();
+    match done {
+        Ok(output) if output.status.success() => {}
+        // Sandboxes start a little slower; nothing else is lost.
+        other => tracing::warn!(?other, "the runner could not be compiled ahead"),
+    }
+}
+
+/// Sandboxes run as another uid.
+fn make_readable(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            make_readable(&path)?;
+        } else {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
+        }
+    }
+    Ok(())
+}
+
+/// Runners of earlier versions of this binary. A sandbox that still uses one holds it by its mount.
+fn remove_older(data_dir: &Path, current: &Path) {
+    let Ok(entries) = fs::read_dir(data_dir) else { return };
+    for entry in entries.flatten() {
+        let runner = entry.file_name().to_str().is_some_and(|name| name.starts_with("runner-"));
+        if runner && entry.path() != current {
+            fs::remove_dir_all(entry.path()).ok();
+        }
+    }
+}

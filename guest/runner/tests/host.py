@@ -1,0 +1,261 @@
+"""A host in miniature: starts the runner as the real one does and keeps one ordered log of what comes out.
+
+Order rule, as on the real host: when a display or sync arrives, both output pipes are drained before it is placed and
+acknowledged.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "start.py")
+PYTHON = os.environ.get("RUNNER_PYTHON", sys.executable)
+EXECUTE, ACK, INTERRUPT, SHUTDOWN = 1, 2, 3, 4
+READY, STARTED, DISPLAY, SYNC, WARNING, RESULT = 16, 17, 18, 19, 20, 21
+DEADLINE_S = 60
+KINDS = {READY: "ready", STARTED: "started", DISPLAY: "display", SYNC: "sync", WARNING: "warning", RESULT: "result"}
+
+
+def strict(text):
+    """Parse JSON as a strict parser does: no NaN, no lone surrogates."""
+
+    def refuse(token):
+        raise AssertionError(f"not JSON: {token}")
+
+    value = json.loads(text.decode("utf-8"), parse_constant=refuse)
+    json.dumps(value, ensure_ascii=False).encode("utf-8")
+    return value
+
+
+class Outcome:
+    """What one execution gave."""
+
+    def __init__(self, log, result):
+        self.log, self.frame = log, result or {}
+
+    def __getattr__(self, name):
+        try:
+            return self.frame[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def _text(self, stream):
+        return b"".join(data for kind, data in self.log if kind == stream).decode("utf-8", "replace")
+
+    @property
+    def stdout(self):
+        return self._text("stdout")
+
+    @property
+    def stderr(self):
+        return self._text("stderr")
+
+    @property
+    def displays(self):
+        return [data for kind, data in self.log if kind == "display"]
+
+    @property
+    def images(self):
+        return [d["mime"]["image/png"] for d in self.displays if "image/png" in d["mime"]]
+
+    @property
+    def result_text(self):
+        return next(d["mime"]["text/plain"] for d in self.displays if d["metadata"].get("kind") == "result")
+
+    @property
+    def merged(self):
+        """Text and displays in the order of the host, as [(stream, text)] with neighbours joined."""
+        out = []
+        for kind, data in self.log:
+            if kind not in ("stdout", "stderr", "display"):
+                continue
+            data = data.decode("utf-8", "replace") if kind != "display" else "+".join(sorted(data["mime"]))
+            if out and out[-1][0] == kind and kind != "display":
+                out[-1] = (kind, out[-1][1] + data)
+            else:
+                out.append((kind, data))
+        return out
+
+
+class Host:
+    """One runner process."""
+
+    def __init__(self, cwd, stdin=b"", env=None, python=PYTHON, start=START, ack=True):
+        self.ack = ack
+        ours, theirs = socket.socketpair()
+        out_r, out_w = os.pipe()
+        err_r, err_w = os.pipe()
+        in_r, in_w = os.pipe()
+        environment = {
+            "HOME": "/nonexistent", "PATH": os.defpath, "LANG": "C.UTF-8", "TMPDIR": str(cwd) + "-tmp",
+            "MPLCONFIGDIR": "/tmp/fumehood-runner-tests-mpl", "OPENBLAS_NUM_THREADS": "1", "RUST_BACKTRACE": "0",
+            **(env or {}),
+        }  # fmt: skip
+        os.makedirs(environment["TMPDIR"], exist_ok=True)
+
+        def descriptors():
+            # Copies out of the way first: any of them may already be one of the targets.
+            high = [os.dup(fd) for fd in (in_r, out_w, err_w, theirs.fileno())]
+            high = [fd if fd > 9 else __import__("fcntl").fcntl(fd, 0, 10) for fd in high]
+            for target, fd in enumerate(high):
+                os.dup2(fd, target)
+
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(
+            [python, "-u", "-B", os.path.abspath(start)], cwd=cwd, env=environment, preexec_fn=descriptors,
+            pass_fds=(3,), start_new_session=True, stdin=in_r, stdout=out_w, stderr=err_w,
+        )  # fmt: skip
+        for fd in (in_r, out_w, err_w):
+            os.close(fd)
+        theirs.close()
+        os.write(in_w, stdin) if stdin else None
+        os.close(in_w)
+        self.control, self.pipes = ours, {out_r: "stdout", err_r: "stderr"}
+        self.buffer = bytearray()
+        self.log = []
+        self.frames = []
+        self.ready = self.wait_for(READY)
+        self.start_seconds = time.monotonic() - self.began
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        if self.process.poll() is None:
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.process.wait()
+        self.control.close()
+        for fd in list(self.pipes):
+            os.close(fd)
+        self.pipes = {}
+
+    def send(self, kind, payload):
+        body = json.dumps(payload).encode()
+        self.control.sendall(len(body).to_bytes(4, "big") + bytes([kind]) + body)
+
+    def drain(self):
+        """Read whatever the output pipes hold now."""
+        while True:
+            ready, _, _ = select.select(list(self.pipes), [], [], 0)
+            if not ready:
+                return
+            for fd in ready:
+                self._read_pipe(fd)
+
+    def _read_pipe(self, fd):
+        data = os.read(fd, 1 << 16)
+        if data:
+            self.log.append((self.pipes[fd], data))
+        else:
+            os.close(fd)
+            del self.pipes[fd]
+
+    def pump(self, timeout):
+        """Handle one round of readiness; False if nothing came in time."""
+        ready, _, _ = select.select([self.control, *self.pipes], [], [], timeout)
+        for fd in ready:
+            if fd is not self.control:
+                if fd in self.pipes:
+                    self._read_pipe(fd)
+        if self.control in ready:
+            data = self.control.recv(1 << 20)
+            if not data:
+                raise EOFError("the runner closed its control socket")
+            self.buffer += data
+            self._take_frames()
+        return bool(ready)
+
+    def _take_frames(self):
+        while len(self.buffer) >= 5:
+            size = int.from_bytes(self.buffer[:4], "big")
+            if len(self.buffer) < 5 + size:
+                return
+            kind, payload = self.buffer[4], strict(bytes(self.buffer[5 : 5 + size]))
+            del self.buffer[: 5 + size]
+            if kind in (DISPLAY, SYNC, RESULT):
+                self.drain()
+            self.frames.append((kind, payload))
+            self.log.append((KINDS[kind], payload))
+            if kind in (DISPLAY, SYNC) and self.ack:
+                self.send(ACK, {"seq": payload["seq"]})
+
+    def wait_for(self, kind, deadline_s=DEADLINE_S):
+        """The next frame of a kind."""
+        end = time.monotonic() + deadline_s
+        while True:
+            for n, (k, payload) in enumerate(self.frames):
+                if k == kind:
+                    del self.frames[: n + 1]
+                    return payload
+            if time.monotonic() > end:
+                raise TimeoutError(f"no {KINDS[kind]} frame; log so far: {self.log[-20:]}")
+            self.pump(0.5)
+
+    def wait_for_output(self, text, deadline_s=DEADLINE_S):
+        """Until standard output holds `text`."""
+        end = time.monotonic() + deadline_s
+        while text not in Outcome(self.log, None).stdout:
+            if time.monotonic() > end:
+                raise TimeoutError(f"no {text!r} in {self.log[-20:]}")
+            self.pump(0.5)
+
+    def begin(self, code, **fields):
+        """Send an execute request and return at once."""
+        self.log = []
+        request = {
+            "version": 1, "id": "exe_1", "code": code, "filename": "<code>", "mode": "cell", "has_input": False,
+            "input": None, "result_var": None, "preview_rows": 10, "network": False, "max_variables": 100,
+            "max_result_bytes": 1_000_000, "max_display_bytes": 16_000_000, **fields,
+        }  # fmt: skip
+        self.send(EXECUTE, request)
+
+    def finish(self, deadline_s=DEADLINE_S):
+        """Wait for the result."""
+        result = self.wait_for(RESULT, deadline_s)
+        return Outcome(self.log, result)
+
+    def cell(self, code, **fields):
+        """One execution in a session."""
+        self.begin(code, **fields)
+        return self.finish()
+
+    def script(self, code, **fields):
+        """One execution in a fresh sandbox, to the end of the process."""
+        self.begin(code, **{"mode": "script", **fields})
+        outcome = self.finish()
+        self.wait_exit()
+        outcome.status = self.process.returncode
+        return outcome
+
+    def wait_exit(self, deadline_s=DEADLINE_S):
+        """Until the process has ended; output after that is read too."""
+        self.process.wait(deadline_s)
+        self.drain()
+        return self.process.returncode
+
+    def run_to_exit(self, code, deadline_s=DEADLINE_S, **fields):
+        """A script that may end without a result."""
+        self.begin(code, **{"mode": "script", **fields})
+        end = time.monotonic() + deadline_s
+        while time.monotonic() < end:
+            try:
+                self.pump(0.2)
+            except (EOFError, ConnectionResetError):
+                break
+        self.process.wait(max(0.1, end - time.monotonic()))
+        self.drain()
+        result = next((p for k, p in self.frames if k == RESULT), None)
+        outcome = Outcome(self.log, result)
+        outcome.status = self.process.returncode
+        return outcome

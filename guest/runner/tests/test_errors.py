@@ -1,0 +1,147 @@
+"""Errors: Python's text, the user's line, a hint."""
+
+import pytest
+
+
+def test_the_traceback_is_python_s_without_the_runner(run):
+    code = (
+        "# prices\nprices = {'tea': 3}\n\ndef total(order):\n    return sum(prices[i] for i in order)\n\n"
+        "print(total(['tea']))\nprint(total(['tea', 'mate']))\n"
+    )
+    o = run(code)
+    assert o.error["type"] == "KeyError" and o.error["message"] == "'mate'" and o.error["line"] == 5
+    text = "\n".join(o.error["traceback"])
+    assert text.startswith('Traceback (most recent call last):\n  File "<code>", line 8, in <module>\n    print(total(')
+    assert "prices[i] for i in order" in text and "fumehood" not in text and "IPython" not in text
+    assert o.stderr == text + "\n" and o.stdout == "3\n" and o.status == 1
+
+
+def test_a_syntax_error_runs_nothing(run):
+    o = run("print('first')\nfor it in items\n    print(it)")
+    assert o.error["type"] == "SyntaxError" and o.error["line"] == 2 and o.stdout == "" and "^" in o.stderr
+    o = run("print('first')\nreturn 5")
+    assert o.error["type"] == "SyntaxError" and o.error["line"] == 2 and o.stdout == ""
+    assert run("if True:\nx = 1").error["type"] == "IndentationError"
+    assert run("a = 1\nb = = 2\n").error["line"] == 2
+    assert run("x = 1\nx = '\0'").error["type"] in ("SyntaxError", "ValueError")
+
+
+def test_a_syntax_error_elsewhere_has_the_user_s_line(run, workspace):
+    (workspace / "broken.py").write_text("\n\n\nx = = 1")
+    assert run("x = 1\nimport broken").error["line"] == 2
+    assert run("x = 1\n\neval('1 +')").error["line"] == 3
+
+
+def test_chains_notes_and_groups_are_shown(run):
+    code = (
+        "try:\n    1/0\nexcept ZeroDivisionError as e:\n    x = ValueError('second')\n    x.add_note('a note')\n    raise x from e"
+    )
+    o = run(code)
+    assert "ZeroDivisionError" in o.stderr and "direct cause" in o.stderr and "a note" in o.stderr and o.error["line"] == 6
+    o = run("raise ExceptionGroup('many', [ValueError('one'), KeyError('two')])")
+    assert o.error["type"] == "ExceptionGroup" and "ValueError: one" in o.stderr
+
+
+def test_endless_recursion_gives_a_short_traceback(run):
+    o = run("def down(n):\n    return down(n + 1)\ndown(0)")
+    assert o.error["type"] == "RecursionError" and len(o.stderr) < 3000 and "repeated" in o.stderr
+    o = run("import sys\nsys.setrecursionlimit(20_000)\ndef a(n):\n    return b(n)\ndef b(n):\n    return a(n)\na(0)")
+    assert o.error["type"] == "RecursionError" and len(o.stderr) < 21_000 and "omitted" in o.stderr
+
+
+def test_long_runs_of_library_frames_are_shortened(run, workspace):
+    (workspace / "deep.py").write_text("".join(f"def f{i}(g): return f{i + 1}(g)\n" for i in range(30)) + "def f30(g): return g()\n")
+    o = run("import deep\ndef mine():\n    raise ValueError('x')\ndeep.f0(mine)")
+    assert "library frames omitted" in o.stderr and "in mine" in o.stderr and o.error["line"] == 3
+
+
+def test_a_huge_message_is_bounded(run):
+    o = run("raise ValueError('m' * 5_000_000)")
+    assert len(o.stderr) < 30_000 and len(o.error["message"]) < 11_000
+
+
+HOSTILE = [
+    "class E(Exception):\n    def __str__(self): raise ValueError('no')\nraise E()",
+    "class E(Exception):\n    def __repr__(self): raise SystemExit\n    __str__ = __repr__\nraise E()",
+    "class E(Exception):\n    @property\n    def __notes__(self): raise ValueError\nraise E()",
+    "class E(Exception):\n    __traceback__ = property(lambda s: 1 / 0)\nraise E()",
+    "class E(BaseException): pass\nraise E('x')",
+    "raise GeneratorExit",
+    "import asyncio\nraise asyncio.CancelledError",
+    "e = ValueError('self')\ne.__cause__ = e\nraise e",
+    "raise SyntaxError",
+    "raise SyntaxError('x', ('f', 'bad', object(), None))",
+]
+
+
+@pytest.mark.parametrize("code", HOSTILE)
+def test_no_exception_can_break_the_report(session, code):
+    o = session.cell(code)
+    assert o.kind == "exception" and o.exit_code == 1 and o.error["type"], o.frame
+    assert session.cell("1").result == 1
+
+
+def test_the_user_s_excepthook_is_called_as_in_a_script(run):
+    o = run("import sys\nsys.excepthook = lambda t, v, tb: print('hook', t.__name__)\n1/0")
+    assert o.stdout == "hook ZeroDivisionError\n" and o.stderr == "" and o.error["type"] == "ZeroDivisionError"
+
+
+def test_errors_in_functions_of_earlier_executions_show_the_right_source(session):
+    session.cell("def f(x):\n    y = 1\n    return y / x")
+    o = session.cell("z = 0\nf(z)")
+    assert o.error["line"] == 2 and "return y / x" in o.stderr and "f(z)" in o.stderr
+
+
+def test_an_error_in_a_magic_s_code_is_an_error(session, workspace):
+    (workspace / "bad.py").write_text("1/0")
+    o = session.cell("%run bad.py")
+    assert o.kind == "exception" and o.error["type"] == "ZeroDivisionError" and o.stderr.count("ZeroDivisionError") == 1
+    assert session.cell("%%time\n1/0").error["type"] == "ZeroDivisionError"
+
+
+def test_sys_exit_has_the_exit_code(run):
+    for code, status in [("3", 3), ("", 0), ("0", 0), ("None", 0), ("-1", 255), ("256", 0), ("True", 1)]:
+        o = run(f"import sys\nsys.exit({code})")
+        assert (o.kind, o.exit_code, o.status, o.stderr) == ("exit", status, status, ""), code
+    o = run("raise SystemExit('bye')")
+    assert (o.exit_code, o.stderr) == (1, "bye\n")
+    assert run("exit(4)").exit_code == 4
+    assert run("result = 5\nimport sys\nsys.exit()", result_var="result").result == 5
+    assert run("import asyncio\nawait asyncio.sleep(0)\nraise SystemExit(6)").exit_code == 6
+
+
+HINTS = [
+    ("import cv2_missing_zz", "not installed"),
+    ("import yaml_zz.x", "no network"),
+    ("import socket\nsocket.create_connection(('127.0.0.1', 9), 5)", "network"),
+    ("import socket\nsocket.getaddrinfo('name.invalid', 80)", "network"),
+    ("import urllib.request as u\nu.urlopen('http://name.invalid/', timeout=5)", "network"),
+    ("import http.client\nhttp.client.HTTPConnection('127.0.0.1', 9).request('GET', '/')", "network"),
+    ("import socket\nraise socket.timeout('timed out') from socket.gaierror(-2, 'x')", "network"),
+    ("open('missing.csv')", "here.txt"),
+    ("import subprocess\nsubprocess.run(['no-such-program-zz'])", "no-such-program-zz is not installed"),
+    ("math.pi", "import math"),
+    ("raise MemoryError", "memory limit"),
+    ("raise BlockingIOError(11, 'Resource temporarily unavailable')", "process limit"),
+    ("raise RuntimeError(\"can't start new thread\")", "process limit"),
+    ("raise OSError(28, 'No space left on device')", "disk limit"),
+    ("raise OSError(27, 'File too large')", "file size limit"),
+    ("raise OSError(30, 'Read-only file system', '/usr/x')", "/tmp"),
+    ("raise PermissionError(13, 'Permission denied', '/usr/x')", "working directory"),
+    ("b'\\xff'.decode()", "encoding"),
+]
+
+
+@pytest.mark.parametrize("code, words", HINTS, ids=[h[0][-40:] for h in HINTS])
+def test_a_common_mistake_gets_a_hint(run, workspace, code, words):
+    (workspace / "here.txt").write_text("")
+    assert words in run(code).error["hint"]
+
+
+def test_a_network_error_gets_no_hint_where_there_is_a_network(run):
+    assert run("import socket\nsocket.create_connection(('127.0.0.1', 9), 5)", network=True).error["hint"] is None
+
+
+def test_errno_is_reported(run):
+    assert run("open('missing')").error["errno"] == 2
+    assert run("1/0").error["errno"] is None
