@@ -35,17 +35,24 @@ pub const NAME: &str = "fumehood-jailer";
 /// Descriptor number of the server's socket in the jailer.
 const SOCKET: i32 = 3;
 
-/// The server's end of a running jailer.
+/// A running jailer.
 #[derive(Debug)]
 pub struct Jailer {
+    /// The way to talk to it.
+    pub link: JailerLink,
+    /// The process; it ends when the link's socket is closed.
+    pub process: std::process::Child,
+}
+
+/// The server's end of the conversation with a jailer.
+#[derive(Debug)]
+pub struct JailerLink {
     /// Packets: [`Request`] out, [`Reply`] in.
     pub socket: OwnedFd,
     /// Layer to state, in force for every sandbox.
     pub features: Vec<(String, String)>,
     /// Whether files of a sandbox must be given to its uid.
     pub own_uids: bool,
-    /// The process; it ends when `socket` is closed.
-    pub process: std::process::Child,
 }
 
 /// The jailer could not be started.
@@ -75,7 +82,7 @@ impl Jailer {
         drop(theirs);
         send(&ours, &Request::Configure(config.clone()), &[])?;
         match receive::<Reply>(&ours)? {
-            Some((Reply::Ready { features, own_uids }, _)) => Ok(Self { socket: ours, features, own_uids, process }),
+            Some((Reply::Ready { features, own_uids }, _)) => Ok(Self { link: JailerLink { socket: ours, features, own_uids }, process }),
             Some((Reply::Unusable(error), _)) => Err(error.into()),
             _ => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the jailer ended before it was ready").into()),
         }

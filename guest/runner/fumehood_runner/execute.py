@@ -106,7 +106,6 @@ class Runner:
             self._end_script(result)
         self.wire.attached = False
         self.wire.send(wire.RESULT, result)
-        self.builtins.reapply(execution.changed_builtins)
         self.current = None
 
     def shutdown(self):
@@ -205,7 +204,6 @@ class Execution:
         self.python = None
         """The code as Python, once it has been parsed."""
         self.warnings = []
-        self.changed_builtins = {}
         self._program = None
         self._value = None
         self._handled = False
@@ -237,7 +235,6 @@ class Execution:
         try:
             runner.interrupts.allow()
             self._value, self._failure = runner.call_user(self._prepare_and_run)
-            self.changed_builtins = runner.builtins.restore()
             if request.mode == "script":
                 process.disarm_timers()
             exit_code, kind = self._verdict()
@@ -279,11 +276,13 @@ class Execution:
             info = ExecutionInfo(request.code, False, True, True, None)
             shell.events.trigger("pre_execute")
             shell.events.trigger("pre_run_cell", info)
+            runner.builtins.reapply()
             try:
                 value = self._run_program(namespace)
                 if request.has_input:
                     value = self._call_handler(namespace, handler, value)
             finally:
+                runner.builtins.restore()
                 if process.getpid() == runner.pid:
                     shell.execution_count += 1
                     shell.events.trigger("post_execute")

@@ -124,18 +124,23 @@ class Figures:
 
 
 def draw_png(figure):
-    """Base64 of the figure as PNG, tight unless that would make it gigantic."""
-    options = {"format": "png", "dpi": figure.dpi, "facecolor": figure.get_facecolor(), "edgecolor": figure.get_edgecolor()}
+    """Base64 of the figure as PNG, cropped or grown to its content unless that would make it gigantic."""
     buffer = io.BytesIO()
-    try:
-        figure.canvas.print_figure(buffer, bbox_inches="tight", **options)
-    except ValueError as e:
-        if "too large" not in str(e):
-            raise
-        # One artist far outside the axes; the figure as laid out is still worth seeing.
-        buffer = io.BytesIO()
-        figure.canvas.print_figure(buffer, **options)
+    figure.canvas.print_figure(
+        buffer, format="png", dpi=figure.dpi, bbox_inches=_content_box(figure), facecolor=figure.get_facecolor(),
+        edgecolor=figure.get_edgecolor(),
+    )  # fmt: skip
     return _base64(buffer.getvalue())
+
+
+def _content_box(figure):
+    """The tight box in inches. None (the figure as laid out) if one artist far away would need gigabytes of pixels."""
+    figure.draw_without_rendering()
+    box = figure.get_tightbbox()
+    width, height = box.width * figure.dpi, box.height * figure.dpi
+    if not (0 < width <= _MAX_SIDE and 0 < height <= _MAX_SIDE and width * height <= _MAX_PIXELS):
+        return None
+    return box.padded(loaded("matplotlib", "rcParams")["savefig.pad_inches"])
 
 
 def image_mime(image):

@@ -102,22 +102,23 @@ class Builtins:
     def __init__(self):
         self._live = builtins.__dict__
         self._original = dict(builtins.__dict__)
+        self._users = {}
 
     def restore(self):
-        """Put Python's own back. Returns what the user had changed; calls nothing that may have been replaced."""
+        """Put Python's own back, remembering what was changed. Calls nothing that may have been replaced."""
         changed = {}
         for name, value in self._original.items():
             current = self._live.get(name, _MISSING)
             if current is not value:
                 changed[name] = current
                 self._live[name] = value
-        return changed
+        self._users = changed
 
-    def reapply(self, changed):
-        """Before the session goes on: the user's changes again."""
-        for name, value in changed.items():
+    def reapply(self):
+        """Before user code runs again: its changes."""
+        for name, value in self._users.items():
             if value is _MISSING:
-                del self._live[name]
+                self._live.pop(name, None)
             else:
                 self._live[name] = value
 

@@ -6,9 +6,15 @@ import sys
 import types
 
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.profiledir import ProfileDir
 from traitlets.config import Config
 
 from .display import Formatter, ShellDisplayHook, ShellPublisher
+
+
+class _NoProfile(ProfileDir):
+    def _location_changed(self, change):
+        """Replaces the observer that creates the profile's directories."""
 
 
 class Shell(InteractiveShell):
@@ -42,8 +48,8 @@ class Shell(InteractiveShell):
         self.ipython_dir = os.path.join(os.environ.get("TMPDIR") or "/tmp", "ipython")
 
     def init_profile_dir(self, profile_dir):
-        """No profile."""
-        self.profile_dir = None
+        """A profile that has a place, for code that asks, and no files."""
+        self.profile_dir = _NoProfile(location=self.ipython_dir)
 
     def init_completer(self):
         """Nobody types here."""

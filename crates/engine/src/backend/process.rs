@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fumehood_jail::jailer::Jailer;
+use fumehood_jail::jailer::JailerLink;
 use fumehood_jail::protocol::{self, JailLimits, JailSpec, Reply, Request, RootEntry};
 use futures::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
@@ -18,7 +18,6 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::net::{UnixDatagram, UnixStream};
 use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
 
 use super::{Backend, BackendReport, Ended, ExitReport, Guest, Kill, Sandbox, SandboxSpec, StartError};
 use crate::files;
@@ -41,14 +40,12 @@ pub struct ProcessBackend {
     extra_env: Vec<(String, String)>,
     features: BTreeMap<String, String>,
     own_uids: bool,
-    jailer: Mutex<Option<std::process::Child>>,
 }
 
 struct Shared {
     requests: mpsc::UnboundedSender<Outgoing>,
     waiting: Mutex<Waiting>,
     next_id: AtomicU64,
-    closed: CancellationToken,
 }
 
 struct Outgoing {
@@ -70,21 +67,21 @@ struct Started {
 }
 
 impl ProcessBackend {
-    /// Takes over a jailer that was started before this runtime. Must be called on the runtime.
+    /// Takes over the link to a jailer that was started before this runtime. Must be called on the runtime.
     ///
     /// # Errors
     /// When its socket cannot be watched.
-    pub fn new(jailer: Jailer, image: Image, runner: String, extra_env: Vec<(String, String)>) -> std::io::Result<Self> {
-        let Jailer { socket, features, own_uids, process } = jailer;
+    pub fn new(jailer: JailerLink, image: Image, runner: String, extra_env: Vec<(String, String)>) -> std::io::Result<Self> {
+        let JailerLink { socket, features, own_uids } = jailer;
         // A packet socket in a datagram's clothes: the runtime only watches it, messages go through `protocol`.
         let socket = std::os::unix::net::UnixDatagram::from(socket);
         socket.set_nonblocking(true)?;
         let socket = Arc::new(UnixDatagram::from_std(socket)?);
         let (requests, outgoing) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared { requests, waiting: Mutex::default(), next_id: AtomicU64::new(1), closed: CancellationToken::new() });
-        let closed = shared.closed.clone();
-        tokio::spawn(closed.clone().run_until_cancelled_owned(write_requests(Arc::clone(&socket), outgoing)));
-        tokio::spawn(closed.run_until_cancelled_owned(read_replies(socket, Arc::clone(&shared))));
+        let shared = Arc::new(Shared { requests, waiting: Mutex::default(), next_id: AtomicU64::new(1) });
+        // They end with the runtime; the socket goes with them, and the jailer with the socket.
+        tokio::spawn(write_requests(Arc::clone(&socket), outgoing));
+        tokio::spawn(read_replies(socket, Arc::clone(&shared)));
         Ok(Self {
             shared,
             image,
@@ -92,20 +89,7 @@ impl ProcessBackend {
             extra_env,
             features: features.into_iter().collect(),
             own_uids,
-            jailer: Mutex::new(Some(process)),
         })
-    }
-
-    /// Ends the jailer, which ends every sandbox, and waits for it.
-    pub async fn close(&self) {
-        self.shared.waiting.lock().gone = true;
-        // Both tasks let go of the socket; the jailer sees its end.
-        self.shared.closed.cancel();
-        let process = self.jailer.lock().take();
-        let waited = tokio::task::spawn_blocking(move || process.map(|mut process| process.wait())).await;
-        if let Ok(Some(Err(error))) = waited {
-            tracing::warn!(%error, "the jailer could not be waited for");
-        }
     }
 
     fn jail_spec(&self, id: u64, name: &str, execution: &ExecutionSpec, argv: Vec<String>) -> JailSpec {

@@ -27,7 +27,7 @@ fn a_program_runs_and_its_exit_code_comes_back() {
 #[test]
 fn explore() {
     let mut rig = rig!();
-    println!("{:?}", rig.jailer.features);
+    println!("{:?}", rig.jailer.link.features);
     let run = rig.sh("id; cat /proc/self/status | grep -E 'Cap|NoNew|Seccomp'; ls -la / /dev /data /tmp; mount; cat /proc/self/cgroup; cat /proc/self/uid_map; ps aux 2>/dev/null | head; cat /proc/net/dev; ls /proc/self/fd -la; hostname; ulimit -a; echo hi > /data/x; echo y > /usr/zz; echo > /zz; cat /proc/1/environ; cat /proc/kcore | head -c 10; df -h");
     println!("{}\n{}\n{:?}", run.stdout, run.stderr, run.report);
     let t=std::time::Instant::now();

@@ -107,7 +107,7 @@ impl Rig {
         let (from_stderr, stderr) = pipe();
         let (gate, to_gate) = pipe();
         drop(to_stdin);
-        let socket = &self.jailer.socket;
+        let socket = &self.jailer.link.socket;
         let fds = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd(), gate.as_fd()];
         send(socket, &Request::Spawn(Box::new(spec)), &fds).unwrap();
         drop((stdin, stdout, stderr, gate));
@@ -138,15 +138,15 @@ impl Rig {
     fn exit_of(&self, id: u64, deadline: Option<Duration>) -> ExitReport {
         if let Some(deadline) = deadline {
             let timeout = rustix::event::Timespec::try_from(deadline).unwrap();
-            let mut fds = [rustix::event::PollFd::new(&self.jailer.socket, rustix::event::PollFlags::IN)];
+            let mut fds = [rustix::event::PollFd::new(&self.jailer.link.socket, rustix::event::PollFlags::IN)];
             if rustix::event::poll(&mut fds, Some(&timeout)).unwrap() == 0 {
-                send(&self.jailer.socket, &Request::Kill { id }, &[]).unwrap();
+                send(&self.jailer.link.socket, &Request::Kill { id }, &[]).unwrap();
             }
         }
         let begun = Instant::now();
         loop {
             assert!(begun.elapsed() < Duration::from_secs(60), "sandbox {id} never ended");
-            match receive::<Reply>(&self.jailer.socket).unwrap().expect("the jailer lives").0 {
+            match receive::<Reply>(&self.jailer.link.socket).unwrap().expect("the jailer lives").0 {
                 Reply::Exited { id: ended, report } if ended == id => return report,
                 _ => {}
             }

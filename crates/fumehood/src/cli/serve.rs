@@ -1,0 +1,154 @@
+//! `fumehood serve`: binds, serves until a signal, leaves nothing behind.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use axum::serve::ListenerExt;
+use fumehood_engine::Engine;
+use fumehood_engine::image::DEFAULT_IMAGE;
+use fumehood_server::{ServerState, metrics, router};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::logging;
+use crate::node::{Node, data_dir};
+
+/// Samples are folded into histograms this often, scraped or not.
+const UPKEEP: Duration = Duration::from_secs(5);
+/// After the last execution ended, answers get so long to reach their clients.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+/// Exit code of a second signal, as shells report an interrupt.
+const INTERRUPTED: i32 = 130;
+
+/// `fumehood serve`.
+///
+/// # Errors
+/// When something cannot start; each says what to do.
+pub(super) fn main(config: &Config) -> anyhow::Result<ExitCode> {
+    let _lock = lock(&data_dir(config)?)?;
+    let (node, jailer) = Node::prepare(config, config.engine(), DEFAULT_IMAGE)?;
+    let served = run(config, |_| node.engine());
+    jailer.wait();
+    served.map(|()| ExitCode::SUCCESS)
+}
+
+/// One server per data folder: the next one would remove this one's artifacts. Held until the file is closed.
+fn lock(data_dir: &Path) -> anyhow::Result<File> {
+    let path = data_dir.join("lock");
+    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            bail!("another server uses {}; pass another --data-dir (and --images-dir to share images)", data_dir.display())
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
+}
+
+/// Starts the runtime and serves. `engine` makes the engine; it is called on the runtime, once logs are written.
+///
+/// # Errors
+/// When something cannot start; after that the server ends well.
+pub(crate) fn run(config: &Config, engine: impl FnOnce(&Config) -> anyhow::Result<Engine>) -> anyhow::Result<()> {
+    logging::init(&config.logging)?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
+    let served = runtime.block_on(async { serve(config, engine(config)?).await });
+    // A file read that hangs must not keep the process.
+    runtime.shutdown_timeout(LAST_ANSWERS);
+    served
+}
+
+/// Serves `engine` until SIGINT or SIGTERM; a second signal ends the process at once.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub(crate) async fn serve(config: &Config, engine: Engine) -> anyhow::Result<()> {
+    let server = config.server();
+    let mut listeners = Vec::new();
+    for address in config.addresses().context("server.listen")? {
+        server.check_listen(address)?;
+        listeners.push(bind(address).await?);
+    }
+    let handle = metrics::install().context("cannot begin to count")?;
+    let upkeep = handle.clone();
+    tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(UPKEEP);
+        loop {
+            ticks.tick().await;
+            upkeep.run_upkeep();
+        }
+    });
+    let mut signals = Signals::new()?;
+    let router = router(ServerState::new(server, engine.clone(), handle));
+    let stop = CancellationToken::new();
+    let mut servers = tokio::task::JoinSet::new();
+    for listener in listeners {
+        announce(listener.local_addr()?)?;
+        let stopped = stop.clone().cancelled_owned();
+        // One write for each event: without this a peer that delays acknowledgements loses 40 ms on each.
+        let listener = listener.tap_io(|stream| {
+            if let Err(error) = stream.set_nodelay(true) {
+                tracing::debug!(%error, "TCP_NODELAY refused");
+            }
+        });
+        servers.spawn(axum::serve(listener, router.clone()).with_graceful_shutdown(stopped).into_future());
+    }
+
+    signals.next().await;
+    tracing::info!(grace_s = config.server.shutdown_grace_s, "shutting down; a second signal ends at once");
+    tokio::spawn(async move {
+        signals.next().await;
+        std::process::exit(INTERRUPTED);
+    });
+    stop.cancel();
+    engine.shutdown(config.shutdown_grace()).await;
+    let finished = async { while servers.join_next().await.is_some() {} };
+    if tokio::time::timeout(LAST_ANSWERS, finished).await.is_err() {
+        tracing::warn!("connections that took no answer were closed");
+    }
+    tracing::info!("ended");
+    Ok(())
+}
+
+async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            anyhow::anyhow!("cannot listen on {address}: another program does already; stop it, or choose another port with --listen")
+        }
+        _ => anyhow::Error::new(error).context(format!("cannot listen on {address}")),
+    })
+}
+
+fn announce(address: SocketAddr) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "listening on http://{address}")?;
+    out.flush().context("standard output")
+}
+
+/// SIGINT and SIGTERM, which mean the same.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot handle signals");
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,697 @@
+//! Configuration: one typed tree from a file, the environment and flags, in this order; later ones win.
+//!
+//! ```text
+//! file (TOML or YAML) \
+//! FUMEHOOD_*           >-- one JSON tree, each value with its source --> Config --check--> parts of the program
+//! flags               /
+//! ```
+//!
+//! Nothing else reads the environment. An unknown key or a wrong value is an error that names the key and where it came from.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fumehood_engine::EngineConfig;
+use fumehood_engine::spec::{LimitPolicy, Limits};
+use fumehood_server::{ApiKey, ServerConfig};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
+
+mod layers;
+mod reference;
+
+pub(crate) use layers::Problems;
+pub(crate) use reference::reference;
+
+use layers::Layers;
+
+const MB: u64 = 1 << 20;
+
+/// Everything the operator decides.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    /// Folder for everything kept. Default: `/var/lib/fumehood` for root, otherwise `$XDG_DATA_HOME/fumehood` or `~/.local/share/fumehood`.
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Folder of images. Default: `images` below `data_dir`.
+    pub(crate) images_dir: Option<PathBuf>,
+    /// The HTTP side.
+    pub(crate) server: Server,
+    /// Executions at once and what is kept of them.
+    pub(crate) engine: Engine,
+    /// Limits of executions.
+    pub(crate) limits: LimitSettings,
+    /// The process level of isolation.
+    pub(crate) process: Process,
+    /// Logs, on standard error.
+    pub(crate) logging: Logging,
+    #[serde(skip)]
+    home: Home,
+}
+
+/// What the environment says about the user, for the default of `data_dir`.
+#[derive(Debug, Clone, Default)]
+struct Home {
+    xdg_data: Option<PathBuf>,
+    home: Option<PathBuf>,
+}
+
+/// The HTTP side.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Server {
+    /// Address and port. Without `api_keys` only loopback is possible.
+    pub(crate) listen: String,
+    /// Keys that open every route: each the key itself or `sha256:` and the hexadecimal hash of it. In the environment separated by commas.
+    pub(crate) api_keys: Vec<Secret>,
+    /// Whether `/metrics` needs no key.
+    pub(crate) metrics_without_key: bool,
+    /// Largest request body, in MiB.
+    pub(crate) max_body_mb: u64,
+    /// Seconds that running executions get at shutdown before they are cancelled.
+    pub(crate) shutdown_grace_s: u64,
+    /// Name of this server in `/health`.
+    pub(crate) worker_id: String,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        let server = ServerConfig::default();
+        Self {
+            listen: "127.0.0.1:8080".to_owned(),
+            api_keys: Vec::new(),
+            metrics_without_key: false,
+            max_body_mb: server.max_body_bytes as u64 / MB,
+            shutdown_grace_s: 20,
+            worker_id: server.worker_id,
+        }
+    }
+}
+
+/// Text that never appears in logs or errors.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub(crate) struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("…")
+    }
+}
+
+/// Executions at once and what is kept of them.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Engine {
+    /// Executions at once. Default: 4 for each core, at least 8.
+    pub(crate) max_concurrent: Option<u64>,
+    /// Executions waiting beyond that; the next is refused with 429.
+    pub(crate) queue_size: u64,
+    /// Finished executions kept in memory.
+    pub(crate) keep_executions: u64,
+    /// MiB of finished executions kept in memory.
+    pub(crate) keep_mb: u64,
+    /// MiB of artifacts kept on disk.
+    pub(crate) keep_artifacts_mb: u64,
+    /// Seconds in which a sandbox must be ready.
+    pub(crate) start_timeout_s: u64,
+    /// MiB of output in one stream after which a run is ended.
+    pub(crate) output_hard_mb: u64,
+    /// MiB of figures and other displays kept of one execution.
+    pub(crate) max_display_mb: u64,
+    /// KiB of the result value of one execution.
+    pub(crate) max_result_kb: u64,
+    /// Variables described in a result.
+    pub(crate) max_variables: u32,
+    /// MiB of artifacts of one execution.
+    pub(crate) max_artifact_mb: u64,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        let engine = EngineConfig::new(Path::new(""));
+        Self {
+            max_concurrent: None,
+            queue_size: engine.queue_size as u64,
+            keep_executions: engine.keep_executions as u64,
+            keep_mb: engine.keep_bytes as u64 / MB,
+            keep_artifacts_mb: engine.keep_artifact_bytes / MB,
+            start_timeout_s: engine.start_timeout.as_secs(),
+            output_hard_mb: engine.output_hard_bytes / MB,
+            max_display_mb: engine.max_display_bytes as u64 / MB,
+            max_result_kb: engine.max_result_bytes / 1024,
+            max_variables: engine.max_variables,
+            max_artifact_mb: engine.max_artifact_bytes / MB,
+        }
+    }
+}
+
+/// Limits of executions.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct LimitSettings {
+    /// Used where a request is silent.
+    pub(crate) default: DefaultLimits,
+    /// Nothing above this is accepted.
+    pub(crate) max: MaxLimits,
+    /// Longest source text, in KiB.
+    pub(crate) max_code_kb: u64,
+    /// Most files in one request.
+    pub(crate) max_files: u64,
+    /// KiB of all extra environment variables of one request.
+    pub(crate) max_env_kb: u64,
+}
+
+impl Default for LimitSettings {
+    fn default() -> Self {
+        let policy = LimitPolicy::default();
+        Self {
+            default: DefaultLimits::default(),
+            max: MaxLimits::default(),
+            max_code_kb: policy.max_code_bytes as u64 / 1024,
+            max_files: policy.max_files as u64,
+            max_env_kb: policy.max_env_bytes as u64 / 1024,
+        }
+    }
+}
+
+macro_rules! limit_section {
+    ($(#[$doc:meta])* $name:ident, $limits:ident, $timeout:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+        #[serde(default, deny_unknown_fields)]
+        pub(crate) struct $name {
+            /// MiB of memory of all processes together, files in the workspace included.
+            pub(crate) memory_mb: u64,
+            /// Cores.
+            pub(crate) cpu: f64,
+            /// Processes and threads.
+            pub(crate) processes: u64,
+            /// MiB of all files together.
+            pub(crate) disk_mb: u64,
+            /// MiB of one file.
+            pub(crate) file_size_mb: u64,
+            /// Descriptors of one process.
+            pub(crate) open_files: u64,
+            /// KiB of output kept of one stream.
+            pub(crate) output_kb: u64,
+            /// Seconds of wall clock.
+            pub(crate) timeout_s: u64,
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                let policy = LimitPolicy::default();
+                let limits = policy.$limits;
+                Self {
+                    memory_mb: limits.memory_bytes / MB,
+                    cpu: limits.cpu,
+                    processes: limits.processes,
+                    disk_mb: limits.disk_bytes / MB,
+                    file_size_mb: limits.file_size_bytes / MB,
+                    open_files: limits.open_files,
+                    output_kb: limits.output_bytes / 1024,
+                    timeout_s: policy.$timeout.as_secs(),
+                }
+            }
+        }
+
+        impl $name {
+            fn limits(&self) -> Limits {
+                Limits {
+                    memory_bytes: self.memory_mb.saturating_mul(MB),
+                    cpu: self.cpu,
+                    processes: self.processes,
+                    disk_bytes: self.disk_mb.saturating_mul(MB),
+                    file_size_bytes: self.file_size_mb.saturating_mul(MB),
+                    open_files: self.open_files,
+                    output_bytes: self.output_kb.saturating_mul(1024),
+                }
+            }
+
+            #[expect(clippy::cast_precision_loss, reason = "compared only, and far below 2^52 in sane configurations")]
+            fn numbers(&self) -> [(&'static str, f64); 8] {
+                [
+                    ("memory_mb", self.memory_mb as f64),
+                    ("cpu", self.cpu),
+                    ("processes", self.processes as f64),
+                    ("disk_mb", self.disk_mb as f64),
+                    ("file_size_mb", self.file_size_mb as f64),
+                    ("open_files", self.open_files as f64),
+                    ("output_kb", self.output_kb as f64),
+                    ("timeout_s", self.timeout_s as f64),
+                ]
+            }
+        }
+    };
+}
+
+limit_section!(
+    /// Used where a request is silent.
+    DefaultLimits,
+    default,
+    default_timeout
+);
+limit_section!(
+    /// Nothing above this is accepted.
+    MaxLimits,
+    max,
+    max_timeout
+);
+
+/// The process level of isolation.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Process {
+    /// First host uid of sandboxes, when run by root; each has its own.
+    pub(crate) uid_base: u32,
+    /// How many uids there are from there on.
+    pub(crate) uid_count: u32,
+    /// Control group below which those of the sandboxes are made. Default: found at start.
+    pub(crate) cgroup_parent: Option<String>,
+    /// Whether a host without usable control groups is refused.
+    pub(crate) cgroups: Cgroups,
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        Self { uid_base: 700_000, uid_count: 65_536, cgroup_parent: None, cgroups: Cgroups::default() }
+    }
+}
+
+/// Whether control groups are needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Cgroups {
+    /// A limit that cannot be enforced stops the start.
+    #[default]
+    Require,
+}
+
+/// Logs, on standard error.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Logging {
+    /// `error`, `warn`, `info`, `debug`, `trace`, or directives such as `info,fumehood_engine=debug`.
+    pub(crate) level: String,
+    /// For people or for machines.
+    pub(crate) format: LogFormat,
+    /// Whether code and output may be logged. They are never otherwise.
+    pub(crate) include_code: bool,
+}
+
+impl Default for Logging {
+    fn default() -> Self {
+        Self { level: "info".to_owned(), format: LogFormat::default(), include_code: false }
+    }
+}
+
+/// Form of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Pretty,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What the command line says; `None` where it says nothing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Flags {
+    /// `--listen`
+    pub(crate) listen: Option<String>,
+    /// `--data-dir`
+    pub(crate) data_dir: Option<PathBuf>,
+    /// `--images-dir`
+    pub(crate) images_dir: Option<PathBuf>,
+}
+
+impl Flags {
+    fn values(&self) -> Vec<(&'static str, &'static str, Value)> {
+        let path = |path: &PathBuf| Value::from(path.to_string_lossy());
+        let all = [
+            ("server.listen", "--listen", self.listen.as_ref().map(|text| Value::from(text.as_str()))),
+            ("data_dir", "--data-dir", self.data_dir.as_ref().map(path)),
+            ("images_dir", "--images-dir", self.images_dir.as_ref().map(path)),
+        ];
+        all.into_iter().filter_map(|(key, flag, value)| Some((key, flag, value?))).collect()
+    }
+}
+
+/// The configuration of this process: `file` if one is given, the environment, `flags`.
+///
+/// # Errors
+/// All that is wrong with it.
+pub(crate) fn load(file: Option<&Path>, flags: &Flags) -> Result<Config, Problems> {
+    let environment =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    load_from(file, environment, flags)
+}
+
+/// The same with another environment.
+///
+/// # Errors
+/// All that is wrong with it.
+pub(crate) fn load_from(
+    file: Option<&Path>,
+    environment: impl IntoIterator<Item = (String, String)>,
+    flags: &Flags,
+) -> Result<Config, Problems> {
+    let mut layers = Layers::default();
+    let mut home = Home::default();
+    if let Some(file) = file {
+        layers.add_file(file);
+    }
+    for (name, value) in environment {
+        let folder = || Some(PathBuf::from(&value)).filter(|path| path.is_absolute());
+        match name.as_str() {
+            "XDG_DATA_HOME" => home.xdg_data = folder(),
+            "HOME" => home.home = folder(),
+            name => layers.add_variable(name, &value),
+        }
+    }
+    for (key, flag, value) in flags.values() {
+        layers.set(key, value, format!("flag {flag}"));
+    }
+    let mut config = layers.read();
+    config.home = home;
+    config.check(&mut layers);
+    if layers.problems.is_empty() { Ok(config) } else { Err(Problems(layers.problems)) }
+}
+
+impl Config {
+    /// What no type can say.
+    fn check(&self, layers: &mut Layers) {
+        let positive = [
+            ("server.max_body_mb", self.server.max_body_mb),
+            ("engine.max_concurrent", self.engine.max_concurrent.unwrap_or(1)),
+            ("engine.keep_executions", self.engine.keep_executions),
+            ("engine.keep_mb", self.engine.keep_mb),
+            ("engine.keep_artifacts_mb", self.engine.keep_artifacts_mb),
+            ("engine.start_timeout_s", self.engine.start_timeout_s),
+            ("engine.output_hard_mb", self.engine.output_hard_mb),
+            ("engine.max_display_mb", self.engine.max_display_mb),
+            ("engine.max_result_kb", self.engine.max_result_kb),
+            ("engine.max_artifact_mb", self.engine.max_artifact_mb),
+            ("limits.max_code_kb", self.limits.max_code_kb),
+            ("process.uid_base", u64::from(self.process.uid_base)),
+            ("process.uid_count", u64::from(self.process.uid_count)),
+        ];
+        for (key, value) in positive {
+            if value == 0 {
+                layers.refuse(key, "must be at least 1");
+            }
+        }
+        if self.server.max_body_mb > 1024 {
+            layers.refuse("server.max_body_mb", "must be at most 1024");
+        }
+        if self.process.uid_base.checked_add(self.process.uid_count).is_none() {
+            layers.refuse("process.uid_count", "uid_base and uid_count together must stay below 4294967296");
+        }
+        self.check_limits(layers);
+        self.check_server(layers);
+        if tracing_subscriber::EnvFilter::try_new(&self.logging.level).is_err() {
+            layers.refuse(
+                "logging.level",
+                "must be error, warn, info, debug, trace, or directives such as 'info,fumehood_engine=debug'",
+            );
+        }
+        if self.data_dir().is_none() {
+            layers.refuse("data_dir", "must be set: neither XDG_DATA_HOME nor HOME says where this user's data is");
+        }
+    }
+
+    fn check_limits(&self, layers: &mut Layers) {
+        /// 1 TiB in KiB: nothing that is meant exceeds it, and nothing below it overflows.
+        const MOST: f64 = 1_073_741_824.0;
+        for ((name, default), (_, max)) in self.limits.default.numbers().into_iter().zip(self.limits.max.numbers()) {
+            let least = if name == "cpu" { 0.01 } else { 1.0 };
+            for (section, value) in [("default", default), ("max", max)] {
+                if !(least..=MOST).contains(&value) {
+                    layers.refuse(&format!("limits.{section}.{name}"), format!("must be between {least} and {MOST}"));
+                }
+            }
+            if default > max {
+                layers.refuse(
+                    &format!("limits.default.{name}"),
+                    format!("must not exceed limits.max.{name}, which is {max}"),
+                );
+            }
+        }
+        let hard = self.engine.output_hard_mb.saturating_mul(1024);
+        if self.limits.max.output_kb > hard {
+            layers
+                .refuse("limits.max.output_kb", format!("must not exceed engine.output_hard_mb, which is {hard} KiB"));
+        }
+    }
+
+    fn check_server(&self, layers: &mut Layers) {
+        for (index, key) in self.server.api_keys.iter().enumerate() {
+            if let Err(error) = ApiKey::parse(&key.0) {
+                layers.refuse(&format!("server.api_keys[{index}]"), error.to_string());
+            }
+        }
+        match self.addresses() {
+            Err(_) => {
+                layers.refuse("server.listen", "must be an address and a port, such as 127.0.0.1:8080 or [::1]:8080")
+            }
+            Ok(addresses) => {
+                let server = self.server();
+                if let Some(error) = addresses.into_iter().find_map(|address| server.check_listen(address).err()) {
+                    layers.refuse("server.listen", error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Addresses to listen on: one, or several for a name.
+    ///
+    /// # Errors
+    /// When `server.listen` is neither.
+    pub(crate) fn addresses(&self) -> std::io::Result<Vec<SocketAddr>> {
+        // Only this name: others would make `config check` ask the network.
+        let text = self.server.listen.trim();
+        if text.starts_with("localhost:") {
+            return text.to_socket_addrs().map(Iterator::collect);
+        }
+        text.parse()
+            .map(|address| vec![address])
+            .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidInput, error))
+    }
+
+    /// Folder for everything kept; `None` when nothing says where.
+    #[must_use]
+    pub(crate) fn data_dir(&self) -> Option<PathBuf> {
+        if let Some(folder) = &self.data_dir {
+            return Some(folder.clone());
+        }
+        if rustix::process::geteuid().is_root() {
+            return Some(PathBuf::from("/var/lib/fumehood"));
+        }
+        let data = self.home.xdg_data.clone().or_else(|| Some(self.home.home.as_ref()?.join(".local/share")))?;
+        Some(data.join("fumehood"))
+    }
+
+    /// Folder of images; `None` when nothing says where.
+    #[must_use]
+    pub(crate) fn images_dir(&self) -> Option<PathBuf> {
+        self.images_dir.clone().or_else(|| Some(self.data_dir()?.join("images")))
+    }
+
+    /// The engine's part. Relative paths stay relative to the working directory.
+    #[must_use]
+    pub(crate) fn engine(&self) -> EngineConfig {
+        let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let engine = &self.engine;
+        let defaults = EngineConfig::new(&self.data_dir().unwrap_or_default());
+        EngineConfig {
+            max_concurrent: engine.max_concurrent.map_or(defaults.max_concurrent, count),
+            queue_size: count(engine.queue_size),
+            keep_executions: count(engine.keep_executions),
+            keep_bytes: count(engine.keep_mb.saturating_mul(MB)),
+            keep_artifact_bytes: engine.keep_artifacts_mb.saturating_mul(MB),
+            start_timeout: Duration::from_secs(engine.start_timeout_s),
+            output_hard_bytes: engine.output_hard_mb.saturating_mul(MB),
+            max_display_bytes: count(engine.max_display_mb.saturating_mul(MB)),
+            max_result_bytes: engine.max_result_kb.saturating_mul(1024),
+            max_variables: engine.max_variables,
+            max_artifact_bytes: engine.max_artifact_mb.saturating_mul(MB),
+            ..defaults
+        }
+    }
+
+    /// Defaults and maxima of executions.
+    #[must_use]
+    pub(crate) fn limit_policy(&self) -> LimitPolicy {
+        let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let limits = &self.limits;
+        LimitPolicy {
+            default: limits.default.limits(),
+            default_timeout: Duration::from_secs(limits.default.timeout_s),
+            max: limits.max.limits(),
+            max_timeout: Duration::from_secs(limits.max.timeout_s),
+            max_code_bytes: count(limits.max_code_kb.saturating_mul(1024)),
+            max_files: count(limits.max_files),
+            max_env_bytes: count(limits.max_env_kb.saturating_mul(1024)),
+        }
+    }
+
+    /// The HTTP side's part.
+    #[must_use]
+    pub(crate) fn server(&self) -> ServerConfig {
+        ServerConfig {
+            api_keys: self.server.api_keys.iter().filter_map(|key| ApiKey::parse(&key.0).ok()).collect(),
+            metrics_without_key: self.server.metrics_without_key,
+            max_body_bytes: usize::try_from(self.server.max_body_mb.saturating_mul(MB)).unwrap_or(usize::MAX),
+            limits: self.limit_policy(),
+            worker_id: self.server.worker_id.clone(),
+            log_code: self.logging.include_code,
+        }
+    }
+
+    /// Time that running executions get at shutdown.
+    #[must_use]
+    pub(crate) fn shutdown_grace(&self) -> Duration {
+        Duration::from_secs(self.server.shutdown_grace_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::layers::Problem;
+    use super::*;
+
+    fn file(ending: &str, text: &str) -> tempfile::NamedTempFile {
+        let mut file = tempfile::Builder::new().suffix(ending).tempfile().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file
+    }
+
+    fn environment(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        let home = [("HOME".to_owned(), "/h".to_owned())];
+        home.into_iter().chain(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))).collect()
+    }
+
+    fn problems(ending: &str, text: &str, pairs: &[(&str, &str)]) -> Vec<Problem> {
+        let file = file(ending, text);
+        let Problems(problems) = load_from(Some(file.path()), environment(pairs), &Flags::default()).unwrap_err();
+        let name = file.path().display().to_string();
+        problems
+            .into_iter()
+            .map(|problem| Problem { source: problem.source.replace(&name, "file"), ..problem })
+            .collect()
+    }
+
+    #[test]
+    fn with_nothing_given_everything_has_its_default() {
+        let config = load_from(None, environment(&[]), &Flags::default()).unwrap();
+        assert_eq!(config.addresses().unwrap(), ["127.0.0.1:8080".parse().unwrap()]);
+        assert_eq!(config.limit_policy().default, LimitPolicy::default().default);
+        assert_eq!(config.limit_policy().max, LimitPolicy::default().max);
+        let engine = EngineConfig::new(&config.data_dir().unwrap());
+        assert_eq!(format!("{:?}", config.engine()), format!("{engine:?}"));
+        assert_eq!(config.server().max_body_bytes, 64 << 20);
+    }
+
+    #[test]
+    fn flags_win_over_the_environment_and_that_over_the_file() {
+        let file = file(
+            ".toml",
+            "data_dir = '/file'\nimages_dir = '/file'\n[server]\nlisten = '127.0.0.1:1'\nmax_body_mb = 5\n[limits.default]\nmemory_mb = 100\ncpu = 2\n",
+        );
+        let pairs = environment(&[
+            ("FUMEHOOD_DATA_DIR", "/environment"),
+            ("FUMEHOOD_SERVER__LISTEN", "127.0.0.1:2"),
+            ("FUMEHOOD_LIMITS__DEFAULT__MEMORY_MB", "200"),
+            ("FUMEHOOD_SERVER__API_KEYS", "one, two"),
+            ("FUMEHOOD_SERVER__METRICS_WITHOUT_KEY", "true"),
+            ("FUMEHOOD_URL", "http://127.0.0.1"),
+        ]);
+        let flags = Flags { listen: Some("127.0.0.1:3".to_owned()), ..Flags::default() };
+        let config = load_from(Some(file.path()), pairs, &flags).unwrap();
+        assert_eq!(config.server.listen, "127.0.0.1:3");
+        assert_eq!(config.data_dir(), Some("/environment".into()));
+        assert_eq!(config.images_dir(), Some("/file".into()));
+        assert_eq!((config.limits.default.memory_mb, config.limits.default.cpu), (200, 2.0));
+        assert_eq!((config.server().max_body_bytes, config.server().api_keys.len()), (5 << 20, 2));
+        assert!(config.server.metrics_without_key);
+    }
+
+    #[test]
+    fn yaml_says_the_same_as_toml() {
+        let yaml =
+            file(".yaml", "server:\n  listen: '127.0.0.1:9'\n  api_keys: [a, b]\nlogging: {format: json}\nlimits:\n");
+        let config = load_from(Some(yaml.path()), environment(&[]), &Flags::default()).unwrap();
+        assert_eq!((config.server.listen.as_str(), config.server.api_keys.len()), ("127.0.0.1:9", 2));
+        assert_eq!(config.logging.format, LogFormat::Json);
+    }
+
+    #[test]
+    fn all_problems_are_told_with_key_and_source() {
+        let text = "surprise = 1\n[server]\nlisten = 'nowhere'\nmax_body_mb = 'big'\nport = 1\n[limits.default]\nmemory_mb = 9000\n[engine]\nqueue_size = -1\nkeep_mb = 0\n[logging]\nformat = 'xml'\n";
+        let pairs = [
+            ("FUMEHOOD_LIMITS__MAX__CPU", "many"),
+            ("FUMEHOOD_SERVER__LISEN", "x"),
+            ("FUMEHOOD_LIMITS__DEFAULT__TIMEOUT_S", "301"),
+        ];
+        let found = problems(".toml", text, &pairs);
+        let mut seen: Vec<(&str, &str)> = found.iter().map(|p| (p.key.as_str(), p.source.as_str())).collect();
+        seen.sort_unstable();
+        assert_eq!(
+            seen,
+            [
+                ("engine.keep_mb", "file"),
+                ("engine.queue_size", "file"),
+                ("limits.default.memory_mb", "file"),
+                ("limits.default.timeout_s", "environment variable FUMEHOOD_LIMITS__DEFAULT__TIMEOUT_S"),
+                ("limits.max.cpu", "environment variable FUMEHOOD_LIMITS__MAX__CPU"),
+                ("logging.format", "file"),
+                ("server.lisen", "environment variable FUMEHOOD_SERVER__LISEN"),
+                ("server.listen", "file"),
+                ("server.max_body_mb", "file"),
+                ("server.port", "file"),
+                ("surprise", "file"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named() {
+        assert!(problems(".toml", "a = ", &[])[0].message.contains("cannot be read"));
+        assert!(problems(".ini", "", &[])[0].message.contains(".toml"));
+        let Problems(missing) =
+            load_from(Some(Path::new("/nonexistent.toml")), environment(&[]), &Flags::default()).unwrap_err();
+        assert_eq!(missing[0].source, "/nonexistent.toml");
+    }
+
+    #[test]
+    fn an_open_address_needs_a_key_and_says_so() {
+        let flags = Flags { listen: Some("0.0.0.0:80".to_owned()), ..Flags::default() };
+        let Problems(found) = load_from(None, environment(&[]), &flags).unwrap_err();
+        assert_eq!((found[0].key.as_str(), found[0].source.as_str()), ("server.listen", "flag --listen"));
+        assert!(found[0].message.contains("api_keys"));
+        assert!(load_from(None, environment(&[("FUMEHOOD_SERVER__API_KEYS", "k")]), &flags).is_ok());
+    }
+
+    #[test]
+    fn keys_never_appear_in_problems_or_debug_output() {
+        let found = problems(".toml", "[server]\napi_keys = ['sha256:deadbeef', 'top secret']\n", &[]);
+        assert_eq!(found.len(), 2);
+        assert!(!layers::lines(&found).contains("deadbeef") && !layers::lines(&found).contains("top secret"));
+        let config = load_from(None, environment(&[("FUMEHOOD_SERVER__API_KEYS", "hush")]), &Flags::default()).unwrap();
+        assert!(!format!("{config:?}").contains("hush"));
+    }
+}

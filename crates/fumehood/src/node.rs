@@ -1,0 +1,89 @@
+//! Puts one node together: jailer, image, runner, backend, engine.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+
+use anyhow::Context;
+use fumehood_engine::backend::process::ProcessBackend;
+use fumehood_engine::clock::SystemClock;
+use fumehood_engine::ids::UlidSource;
+use fumehood_engine::image::Image;
+use fumehood_engine::{Engine, EngineConfig, runner};
+use fumehood_jail::jailer::{Jailer, JailerLink};
+use fumehood_jail::protocol::JailerConfig;
+
+use crate::config::Config;
+
+/// The jailer and all that can fail before there is a runtime.
+pub(crate) struct Node {
+    link: JailerLink,
+    image: Image,
+    runner: PathBuf,
+    extra_env: Vec<(String, String)>,
+    config: EngineConfig,
+}
+
+/// The jailer's process. It ends by itself when the engine is dropped with its runtime.
+pub(crate) struct JailerProcess(Child);
+
+impl JailerProcess {
+    /// Waits for its end: then every sandbox and every cgroup is gone.
+    pub(crate) fn wait(mut self) {
+        if let Err(error) = self.0.wait() {
+            eprintln!("fumehood: the jailer could not be waited for: {error}");
+        }
+    }
+}
+
+impl Node {
+    /// Starts the jailer and finds the image. Must be called before any runtime exists.
+    ///
+    /// # Errors
+    /// When this host cannot confine processes or there is no image; each says what to do.
+    pub(crate) fn prepare(config: &Config, engine: EngineConfig, image: &str) -> anyhow::Result<(Self, JailerProcess)> {
+        let images_dir = config.images_dir().context(NO_HOME)?;
+        let data_dir = data_dir(config)?;
+        let image = Image::open(&images_dir, image)?;
+        let runner = runner::install(&data_dir, &image)
+            .with_context(|| format!("cannot write the runner below {}", data_dir.display()))?;
+        let jailer = JailerConfig {
+            uid_base: config.process.uid_base,
+            uid_count: config.process.uid_count,
+            cgroup_parent: config.process.cgroup_parent.clone(),
+        };
+        let binary = std::env::current_exe().context("cannot find this program's own file")?;
+        let Jailer { link, process } = Jailer::start(Command::new(binary), &jailer)?;
+        let node = Self { link, image, runner, extra_env: Vec::new(), config: engine };
+        Ok((node, JailerProcess(process)))
+    }
+
+    /// The engine. Must be called on a runtime.
+    ///
+    /// # Errors
+    /// When folders or sockets cannot be opened.
+    pub(crate) fn engine(self) -> anyhow::Result<Engine> {
+        for note in &self.image.notes {
+            tracing::warn!(image = self.image.name, "{note}");
+        }
+        let runner = self.runner.display().to_string();
+        let backend = ProcessBackend::new(self.link, self.image, runner, self.extra_env)?;
+        let engine = Engine::new(self.config, Arc::new(backend), Arc::new(SystemClock), Arc::new(UlidSource))?;
+        Ok(engine)
+    }
+}
+
+/// Said when there is neither a configured folder nor a home.
+pub(crate) const NO_HOME: &str = "there is no home folder to keep data in; pass --data-dir";
+
+/// The data folder, made if it is missing.
+pub(crate) fn data_dir(config: &Config) -> anyhow::Result<PathBuf> {
+    let folder = config.data_dir().context(NO_HOME)?;
+    make(&folder)?;
+    Ok(folder)
+}
+
+fn make(folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the data folder {}; pass --data-dir", folder.display()))
+}

@@ -1,0 +1,177 @@
+//! Refusals: a stable code and a sentence for the client, the causes for the log.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use fumehood_engine::SubmitError;
+use fumehood_engine::spec::FieldError;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Body of every answer that is no success.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ErrorBody {
+    /// What went wrong.
+    pub(crate) error: ErrorDetail,
+}
+
+/// What went wrong.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ErrorDetail {
+    /// Stable code: `invalid_argument`, `unauthorized`, `forbidden`, `not_found`, `method_not_allowed`, `not_acceptable`,
+    /// `request_timeout`, `conflict`, `payload_too_large`, `unsupported_media_type`, `too_many_requests`, `internal`, `unavailable`.
+    #[schema(example = "invalid_argument")]
+    pub(crate) code: &'static str,
+    /// Sentence for people and models.
+    pub(crate) message: String,
+    /// Path of the field at fault, if one is.
+    #[schema(example = "limits.memory_mb")]
+    pub(crate) field: Option<String>,
+    /// Id of the request, also in the log and in `X-Request-ID`.
+    pub(crate) request_id: String,
+}
+
+/// An answer that is no success. Its body is written by [`finish`], which knows the request's id.
+#[derive(Debug, Clone)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    field: Option<String>,
+    retry_after: Option<Duration>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), field: None, retry_after: None }
+    }
+
+    fn at(mut self, field: impl Into<String>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+
+    pub(crate) fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
+        FieldError::new(field, message).into()
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        let message = "an API key is needed: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'";
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+    }
+
+    pub(crate) fn wrong_key() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", "the API key is not one of this server's")
+    }
+
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+    }
+
+    pub(crate) fn no_route() -> Self {
+        Self::not_found("no such route; GET /openapi.json lists all")
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    pub(crate) fn not_acceptable(offered: &str) -> Self {
+        let message = format!("nothing that Accept asks for is offered here; offered: {offered}");
+        Self::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", message)
+    }
+
+    pub(crate) fn body_timeout() -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", "the request body stopped arriving").at("body")
+    }
+
+    pub(crate) fn conflict(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "conflict", message)
+    }
+
+    pub(crate) fn too_large(limit: usize) -> Self {
+        let message = format!("the request body is larger than the {limit} bytes accepted (server.max_body_mb)");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", message).at("body")
+    }
+
+    pub(crate) fn not_json() -> Self {
+        let message = "the body must be JSON and say so: send 'Content-Type: application/json'";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message).at("Content-Type")
+    }
+
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
+    }
+
+    /// Our fault; the cause goes to the log only.
+    pub(crate) fn internal(step: &'static str, cause: &dyn std::fmt::Display) -> Self {
+        tracing::error!(step, %cause, "internal error");
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "an error of this server; its log says more under the request id",
+        )
+    }
+
+    fn method_not_allowed(allowed: Option<&HeaderValue>) -> Self {
+        let allowed = allowed.and_then(|allowed| allowed.to_str().ok()).unwrap_or("another method");
+        let message = format!("this route does not have that method; allowed: {allowed}");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+    }
+}
+
+impl From<FieldError> for ApiError {
+    fn from(error: FieldError) -> Self {
+        // The field stands in the sentence too: many clients show only that.
+        let message = format!("{} {}", error.field, error.message);
+        Self::new(StatusCode::BAD_REQUEST, "invalid_argument", message).at(error.field)
+    }
+}
+
+impl From<SubmitError> for ApiError {
+    fn from(error: SubmitError) -> Self {
+        match error {
+            SubmitError::Refused(field) => field.into(),
+            SubmitError::Draining => Self::unavailable("the server is shutting down"),
+            SubmitError::Busy { retry_after, .. } => Self {
+                retry_after: Some(retry_after),
+                ..Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", error.to_string())
+            },
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Writes the body of an answer that is an [`ApiError`], or that axum refused by itself.
+pub(crate) fn finish(mut response: Response, request_id: &str) -> Response {
+    let error = match response.extensions_mut().remove::<ApiError>() {
+        Some(error) => error,
+        None if response.status() == StatusCode::METHOD_NOT_ALLOWED => {
+            ApiError::method_not_allowed(response.headers().get(header::ALLOW))
+        }
+        None => return response,
+    };
+    let headers = response.headers_mut();
+    // Told by an inner layer for the empty body.
+    headers.remove(header::CONTENT_LENGTH);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if error.status == StatusCode::UNAUTHORIZED {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if let Some(after) = error.retry_after {
+        headers.insert(header::RETRY_AFTER, after.as_secs().max(1).into());
+    }
+    let detail =
+        ErrorDetail { code: error.code, message: error.message, field: error.field, request_id: request_id.to_owned() };
+    *response.body_mut() = Body::from(serde_json::to_vec(&ErrorBody { error: detail }).unwrap_or_default());
+    response
+}

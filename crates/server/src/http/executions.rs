@@ -1,0 +1,194 @@
+//! `/v1/executions`: run code, read, follow, list and cancel.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use fumehood_engine::ListFilter;
+use fumehood_engine::execution::{Execution, Status};
+use fumehood_engine::ids::ExecutionId;
+use fumehood_engine::spec::{AnswerMode, ExecutionRequest};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Shared;
+use super::accept::{Form, negotiate};
+use super::body::JsonBody;
+use super::error::{ApiError, ErrorBody};
+use super::idempotency::KeyParam;
+use super::params::{IdParam, Pairs, unknown_execution};
+use super::stream;
+use super::submit::header_value;
+use crate::openapi::{EventObject, Refusals, RunRefusals};
+
+/// A cancellation is waited for so long.
+const CANCEL_WAIT: Duration = Duration::from_secs(5);
+
+/// Runs code in a fresh sandbox.
+///
+/// `Accept` chooses the answer: `application/json` waits for the end and returns the execution, `text/event-stream` and
+/// `application/x-ndjson` stream its events; the last event is always `result` with the whole execution. A client that
+/// disconnects does not end the execution.
+#[utoipa::path(
+    post,
+    path = "/v1/executions",
+    tag = "executions",
+    request_body = ExecutionRequest,
+    params(
+        ("Idempotency-Key" = Option<String>, Header, description = "The same key with the same body runs once"),
+        ("X-Request-ID" = Option<String>, Header, description = "Echoed, and in the log"),
+    ),
+    responses(
+        (status = 200, description = "The execution, or its events", content(
+            (Execution = "application/json"), (EventObject = "text/event-stream"), (EventObject = "application/x-ndjson"),
+        ), headers(("X-Execution-Id" = String, description = "Id of the execution"))),
+        (status = 202, description = "Accepted (`mode: async`)", body = Execution, headers(
+            ("X-Execution-Id" = String, description = "Id of the execution"), ("Location" = String, description = "Where to read it"),
+        )),
+        Refusals,
+        RunRefusals,
+    ),
+)]
+pub(crate) async fn create(
+    State(state): State<Shared>,
+    headers: HeaderMap,
+    key: KeyParam,
+    body: JsonBody<ExecutionRequest>,
+) -> Result<Response, ApiError> {
+    let form = negotiate(&headers, &[Form::Json, Form::Sse, Form::Ndjson])?;
+    let mode = body.value.mode;
+    let spec = body.value.validate(&state.config.limits)?;
+    let accepted = state.submit(spec, key.with_body(body.sha256))?;
+    let mut headers = accepted.headers();
+    if mode == AnswerMode::Async {
+        headers.insert(header::LOCATION, header_value(&format!("/v1/executions/{}", accepted.id)));
+        let now = state.engine.get(&accepted.id).or_else(|| accepted.events.result()).ok_or_else(unknown_execution)?;
+        return Ok((StatusCode::ACCEPTED, headers, Json(now)).into_response());
+    }
+    Ok(match form {
+        Form::Json => (headers, Json(accepted.events.finished().await)).into_response(),
+        form => stream::respond(&accepted.events, 0, form, headers),
+    })
+}
+
+/// An execution as it is now, output so far included.
+#[utoipa::path(
+    get,
+    path = "/v1/executions/{id}",
+    tag = "executions",
+    params(("id" = String, Path, description = "Id of the execution")),
+    responses((status = 200, description = "The execution", body = Execution), Refusals),
+)]
+pub(crate) async fn read(State(state): State<Shared>, IdParam(id): IdParam) -> Result<Response, ApiError> {
+    let execution = state.engine.get(&id).ok_or_else(unknown_execution)?;
+    Ok(Json(execution).into_response())
+}
+
+/// The events of an execution: those it had, then those to come.
+#[utoipa::path(
+    get,
+    path = "/v1/executions/{id}/events",
+    tag = "executions",
+    params(
+        ("id" = String, Path, description = "Id of the execution"),
+        ("after" = Option<u64>, Query, description = "Only events with a greater number"),
+        ("Last-Event-ID" = Option<u64>, Header, description = "The same, as browsers send it when they reconnect"),
+    ),
+    responses((status = 200, description = "Events", content(
+        (EventObject = "text/event-stream"), (EventObject = "application/x-ndjson"),
+    )), (status = 406, description = "Neither form is asked for", body = ErrorBody), Refusals),
+)]
+pub(crate) async fn events(
+    State(state): State<Shared>,
+    IdParam(id): IdParam,
+    headers: HeaderMap,
+    query: Pairs,
+) -> Result<Response, ApiError> {
+    let [after] = query.take(["after"])?;
+    let form = negotiate(&headers, &[Form::Sse, Form::Ndjson])?;
+    let number = |field: &str, text: &str| {
+        text.trim()
+            .parse::<u64>()
+            .map_err(|_| ApiError::invalid(field, format!("must be the number of an event, got {text:?}")))
+    };
+    let asked = after.map_or(Ok(0), |text| number("after", &text))?;
+    let seen = headers.get("last-event-id").map_or(Ok(0), |id| number("Last-Event-ID", id.to_str().unwrap_or("?")))?;
+    let log = state.engine.events(&id).ok_or_else(unknown_execution)?;
+    // A browser that reconnects repeats the address, with the `after` it began with.
+    Ok(stream::respond(&log, asked.max(seen), form, HeaderMap::new()))
+}
+
+/// A page of executions.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ExecutionPage {
+    /// Newest first.
+    #[schema(value_type = Vec<Execution>)]
+    executions: Vec<std::sync::Arc<Execution>>,
+    /// Give it as `cursor` for the next page; `null` at the end.
+    #[schema(value_type = Option<String>)]
+    next_cursor: Option<ExecutionId>,
+}
+
+/// Executions kept here, newest first.
+#[utoipa::path(
+    get,
+    path = "/v1/executions",
+    tag = "executions",
+    params(
+        ("status" = Option<Status>, Query, description = "Only those of this status"),
+        ("session_id" = Option<String>, Query, description = "Only those of this session"),
+        ("limit" = Option<u16>, Query, description = "At most so many, 1 to 1000", minimum = 1, maximum = 1000),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+    ),
+    responses((status = 200, description = "A page", body = ExecutionPage), Refusals),
+)]
+pub(crate) async fn list(State(state): State<Shared>, query: Pairs) -> Result<Json<ExecutionPage>, ApiError> {
+    let [status, session_id, limit, cursor] = query.take(["status", "session_id", "limit", "cursor"])?;
+    let limit = limit.map_or(Some(50), |text| text.parse().ok().filter(|limit| (1..=1000).contains(limit)));
+    let filter = ListFilter {
+        status: status.as_deref().map(parse_status).transpose()?,
+        limit: limit.ok_or_else(|| ApiError::invalid("limit", "must be between 1 and 1000"))?,
+        before: cursor
+            .map(|text| {
+                ExecutionId::parse(&text)
+                    .ok_or_else(|| ApiError::invalid("cursor", "must be the next_cursor of a page"))
+            })
+            .transpose()?,
+    };
+    if session_id.is_some() {
+        return Ok(Json(ExecutionPage { executions: Vec::new(), next_cursor: None }));
+    }
+    let (executions, next_cursor) = state.engine.list(&filter);
+    Ok(Json(ExecutionPage { executions, next_cursor }))
+}
+
+fn parse_status(text: &str) -> Result<Status, ApiError> {
+    let plain = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(text);
+    Status::deserialize(plain).map_err(|error| ApiError::invalid("status", format!("is wrong: {error}")))
+}
+
+/// Ends an execution that runs or waits; one that ended stays as it is.
+#[utoipa::path(
+    post,
+    path = "/v1/executions/{id}/cancel",
+    tag = "executions",
+    params(("id" = String, Path, description = "Id of the execution")),
+    responses(
+        (status = 200, description = "It ended", body = Execution),
+        (status = 202, description = "It is asked to end", body = Execution),
+        Refusals,
+    ),
+)]
+pub(crate) async fn cancel(State(state): State<Shared>, IdParam(id): IdParam) -> Result<Response, ApiError> {
+    let events = state.engine.cancel(&id).ok_or_else(unknown_execution)?;
+    tracing::Span::current().record("execution_id", id.as_str());
+    Ok(match tokio::time::timeout(CANCEL_WAIT, events.finished()).await {
+        Ok(execution) => Json(execution).into_response(),
+        Err(_) => {
+            let execution = state.engine.get(&id).ok_or_else(unknown_execution)?;
+            (StatusCode::ACCEPTED, Json(execution)).into_response()
+        }
+    })
+}

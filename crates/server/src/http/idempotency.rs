@@ -1,0 +1,113 @@
+//! `Idempotency-Key`: the same request sent twice runs once.
+//!
+//! A key lives as long as its execution is kept; the map is bounded besides.
+
+use std::collections::{HashMap, VecDeque};
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use fumehood_engine::ids::ExecutionId;
+use sha2::{Digest, Sha256};
+
+use super::auth::Principal;
+use super::error::ApiError;
+
+pub(crate) const HEADER: &str = "idempotency-key";
+
+/// Most keys remembered; the oldest goes first.
+const MOST: usize = 10_000;
+
+/// The key of a request, bound to who sent it and to which route.
+pub(crate) struct KeyParam(Option<[u8; 32]>);
+
+impl<S: Send + Sync> FromRequestParts<S> for KeyParam {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let Some(key) = parts.headers.get(HEADER).map(|key| key.as_bytes()) else { return Ok(Self(None)) };
+        if !(1..=255).contains(&key.len()) || !key.iter().all(|byte| matches!(byte, b' '..=b'~')) {
+            return Err(ApiError::invalid("Idempotency-Key", "must be 1 to 255 printable ASCII characters"));
+        }
+        let owner = parts.extensions.get::<Principal>().map_or([0; 32], |principal| principal.0);
+        let path = parts.uri.path();
+        Ok(Self(Some(
+            Sha256::new().chain_update(owner).chain_update(path).chain_update([0]).chain_update(key).finalize().into(),
+        )))
+    }
+}
+
+impl KeyParam {
+    /// Key and body together; `None` when the client gave no key.
+    pub(crate) fn with_body(self, sha256: Option<[u8; 32]>) -> Option<Attempt> {
+        Some(Attempt { key: self.0?, body: sha256? })
+    }
+}
+
+/// One request that has a key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempt {
+    key: [u8; 32],
+    body: [u8; 32],
+}
+
+/// What became of earlier requests that had a key.
+#[derive(Debug, Default)]
+pub(crate) struct Replays {
+    by_key: HashMap<[u8; 32], ([u8; 32], ExecutionId)>,
+    order: VecDeque<[u8; 32]>,
+}
+
+impl Replays {
+    /// The execution of the same request before, if there was one.
+    ///
+    /// # Errors
+    /// When the key was used with another body.
+    pub(crate) fn find(&self, attempt: &Attempt) -> Result<Option<&ExecutionId>, ApiError> {
+        match self.by_key.get(&attempt.key) {
+            None => Ok(None),
+            Some((body, id)) if *body == attempt.body => Ok(Some(id)),
+            Some(_) => Err(ApiError::conflict(
+                "this Idempotency-Key was used with another body; use a fresh key for another request",
+            )),
+        }
+    }
+
+    /// Forgets a key whose execution is gone.
+    pub(crate) fn forget(&mut self, attempt: &Attempt) {
+        self.by_key.remove(&attempt.key);
+        self.order.retain(|key| *key != attempt.key);
+    }
+
+    /// Remembers the execution of a request.
+    pub(crate) fn remember(&mut self, attempt: Attempt, id: ExecutionId) {
+        self.by_key.insert(attempt.key, (attempt.body, id));
+        self.order.push_back(attempt.key);
+        while self.order.len() > MOST {
+            let Some(oldest) = self.order.pop_front() else { break };
+            self.by_key.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(number: u32) -> Attempt {
+        let mut key = [0; 32];
+        key[..4].copy_from_slice(&number.to_be_bytes());
+        Attempt { key, body: [1; 32] }
+    }
+
+    #[test]
+    fn the_oldest_keys_are_forgotten_beyond_the_bound() {
+        let mut replays = Replays::default();
+        let id = ExecutionId::parse("exe_1").unwrap();
+        for number in 0..=u32::try_from(MOST).unwrap() {
+            replays.remember(attempt(number), id.clone());
+        }
+        assert_eq!((replays.by_key.len(), replays.order.len()), (MOST, MOST));
+        assert!(replays.find(&attempt(0)).unwrap().is_none());
+        assert!(replays.find(&attempt(1)).unwrap().is_some());
+    }
+}

@@ -1,0 +1,64 @@
+//! Routes and what is around them.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{MethodRouter, get, post};
+
+use crate::ServerState;
+
+mod accept;
+mod artifacts;
+mod auth;
+mod body;
+pub(crate) mod error;
+pub(crate) mod executions;
+pub(crate) mod idempotency;
+mod observe;
+pub(crate) mod ops;
+mod params;
+mod stream;
+mod submit;
+pub(crate) mod tablemind;
+mod tags;
+
+pub(crate) use artifacts::__path_artifact;
+
+type Shared = Arc<ServerState>;
+
+/// Every route; openapi.json covers each, and a test holds that.
+fn table() -> Vec<(&'static str, MethodRouter<Shared>)> {
+    vec![
+        ("/v1/executions", get(executions::list).post(executions::create)),
+        ("/v1/executions/{id}", get(executions::read)),
+        ("/v1/executions/{id}/events", get(executions::events)),
+        ("/v1/executions/{id}/cancel", post(executions::cancel)),
+        ("/v1/executions/{id}/artifacts/{*path}", get(artifacts::artifact)),
+        ("/exec", post(tablemind::exec)),
+        ("/api/v1/exec", post(tablemind::exec_v1)),
+        ("/reset", post(tablemind::reset)),
+        ("/api/v1/reset", post(tablemind::reset_v1)),
+        ("/api/v1/pool/status", get(tablemind::pool)),
+        ("/health", get(ops::health)),
+        ("/ready", get(ops::ready)),
+        ("/metrics", get(ops::metrics)),
+        ("/openapi.json", get(ops::openapi)),
+    ]
+}
+
+/// Paths of all routes, as the router matches them.
+#[must_use]
+pub fn paths() -> Vec<&'static str> {
+    table().into_iter().map(|(path, _)| path).collect()
+}
+
+pub(crate) fn router(state: Shared) -> Router {
+    table()
+        .into_iter()
+        .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
+        .fallback(async || error::ApiError::no_route())
+        .layer(from_fn_with_state(Arc::clone(&state), auth::gate))
+        .layer(from_fn(observe::observe))
+        .with_state(state)
+}

@@ -1,0 +1,86 @@
+//! From a valid spec to a running execution, once for each idempotency key.
+
+use axum::http::HeaderValue;
+use axum::http::header::{HeaderMap, HeaderName};
+use fumehood_engine::event::EventLog;
+use fumehood_engine::ids::ExecutionId;
+use fumehood_engine::spec::ExecutionSpec;
+use tracing::Instrument;
+
+use super::error::ApiError;
+use super::idempotency::Attempt;
+use crate::ServerState;
+
+const EXECUTION_ID: HeaderName = HeaderName::from_static("x-execution-id");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// An execution that runs or ran.
+pub(crate) struct Accepted {
+    pub(crate) id: ExecutionId,
+    pub(crate) events: EventLog,
+    replayed: bool,
+}
+
+impl Accepted {
+    /// Headers of every answer about it.
+    pub(crate) fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(EXECUTION_ID, header_value(self.id.as_str()));
+        if self.replayed {
+            headers.insert(REPLAYED, HeaderValue::from_static("true"));
+        }
+        headers
+    }
+}
+
+/// Text that is known to fit a header.
+pub(crate) fn header_value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+impl ServerState {
+    /// Submits `spec`, or finds the execution that the same request began before.
+    pub(crate) fn submit(&self, spec: ExecutionSpec, attempt: Option<Attempt>) -> Result<Accepted, ApiError> {
+        let accepted = match attempt {
+            None => self.begin(spec)?,
+            Some(attempt) => {
+                // Held until the execution is remembered: a duplicate that comes meanwhile must find it.
+                let mut replays = self.replays.lock();
+                let earlier = replays.find(&attempt)?.cloned();
+                let kept =
+                    earlier.and_then(|id| Some(Accepted { events: self.engine.events(&id)?, id, replayed: true }));
+                match kept {
+                    Some(accepted) => accepted,
+                    None => {
+                        replays.forget(&attempt);
+                        let accepted = self.begin(spec)?;
+                        replays.remember(attempt, accepted.id.clone());
+                        accepted
+                    }
+                }
+            }
+        };
+        tracing::Span::current().record("execution_id", accepted.id.as_str());
+        Ok(accepted)
+    }
+
+    fn begin(&self, spec: ExecutionSpec) -> Result<Accepted, ApiError> {
+        let code = self.config.log_code.then(|| spec.code.clone());
+        let ticket = self.engine.submit(spec)?;
+        if let Some(code) = code {
+            log_content(&ticket.id, &code, &ticket.events);
+        }
+        Ok(Accepted { id: ticket.id, events: ticket.events, replayed: false })
+    }
+}
+
+/// Only where the operator asked for it.
+fn log_content(id: &ExecutionId, code: &str, events: &EventLog) {
+    tracing::info!(execution = %id, code, "code");
+    let events = events.clone();
+    let wait = async move {
+        let execution = events.finished().await;
+        tracing::info!(execution = %execution.id, stdout = execution.stdout, stderr = execution.stderr, "output");
+    };
+    tokio::spawn(wait.in_current_span());
+}

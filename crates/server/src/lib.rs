@@ -1,0 +1,50 @@
+//! The HTTP side of Fumehood: executions in three answer forms, the TableMind surface, operations.
+//!
+//! ```text
+//! request -> observe (id, log, metrics, error bodies) -> gate (keys, or loopback names) -> handler -> Engine
+//! ```
+//!
+//! A handler returns a response or an [`ApiError`](http::error::ApiError); the outermost layer writes error bodies, so
+//! that each of them carries the request's id. Nothing here owns an execution: a client that goes away leaves it running.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use fumehood_engine::Engine;
+use metrics_exporter_prometheus::PrometheusHandle;
+use parking_lot::Mutex;
+
+mod config;
+mod http;
+pub mod metrics;
+mod openapi;
+mod tagged;
+
+pub use config::{ApiKey, ApiKeyError, ListenError, ServerConfig};
+pub use http::paths;
+pub use openapi::openapi_json;
+
+use http::idempotency::Replays;
+
+/// What every handler sees.
+pub struct ServerState {
+    config: ServerConfig,
+    engine: Engine,
+    metrics: PrometheusHandle,
+    replays: Mutex<Replays>,
+    started: Instant,
+}
+
+impl ServerState {
+    /// State of a server in front of `engine`; `metrics` comes from [`metrics::install`].
+    #[must_use]
+    pub fn new(config: ServerConfig, engine: Engine, metrics: PrometheusHandle) -> Arc<Self> {
+        Arc::new(Self { config, engine, metrics, replays: Mutex::default(), started: Instant::now() })
+    }
+}
+
+/// All routes, with everything around them.
+pub fn router(state: Arc<ServerState>) -> Router {
+    http::router(state)
+}
