@@ -8,8 +8,9 @@
 //!
 //! Nothing else reads the environment. An unknown key or a wrong value is an error that names the key and where it came from.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{AddrParseError, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -280,11 +281,13 @@ pub(crate) struct Process {
     pub(crate) cgroup_parent: Option<String>,
     /// Whether a host without usable control groups is refused.
     pub(crate) cgroups: Cgroups,
+    /// Variables of every sandbox's environment besides the usual ones; a request's own `env` comes over them.
+    pub(crate) env: BTreeMap<String, String>,
 }
 
 impl Default for Process {
     fn default() -> Self {
-        Self { uid_base: 700_000, uid_count: 65_536, cgroup_parent: None, cgroups: Cgroups::default() }
+        Self { uid_base: 700_000, uid_count: 65_536, cgroup_parent: None, cgroups: Cgroups::default(), env: BTreeMap::new() }
     }
 }
 
@@ -462,32 +465,28 @@ impl Config {
                 layers.refuse(&format!("server.api_keys[{index}]"), error.to_string());
             }
         }
-        match self.addresses() {
+        match self.address() {
             Err(_) => {
-                layers.refuse("server.listen", "must be an address and a port, such as 127.0.0.1:8080 or [::1]:8080")
+                layers.refuse("server.listen", "must be an address and a port, such as 127.0.0.1:8080 or [::1]:8080");
             }
-            Ok(addresses) => {
-                let server = self.server();
-                if let Some(error) = addresses.into_iter().find_map(|address| server.check_listen(address).err()) {
+            Ok(address) => {
+                if let Err(error) = self.server().check_listen(address) {
                     layers.refuse("server.listen", error.to_string());
                 }
             }
         }
     }
 
-    /// Addresses to listen on: one, or several for a name.
+    /// Address to listen on. `localhost` is 127.0.0.1; other names are refused, since reading them would ask the network.
     ///
     /// # Errors
-    /// When `server.listen` is neither.
-    pub(crate) fn addresses(&self) -> std::io::Result<Vec<SocketAddr>> {
-        // Only this name: others would make `config check` ask the network.
+    /// When `server.listen` is no address with a port.
+    pub(crate) fn address(&self) -> Result<SocketAddr, AddrParseError> {
         let text = self.server.listen.trim();
-        if text.starts_with("localhost:") {
-            return text.to_socket_addrs().map(Iterator::collect);
+        match text.strip_prefix("localhost:") {
+            Some(port) => format!("127.0.0.1:{port}").parse(),
+            None => text.parse(),
         }
-        text.parse()
-            .map(|address| vec![address])
-            .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidInput, error))
     }
 
     /// Folder for everything kept; `None` when nothing says where.
@@ -598,7 +597,7 @@ mod tests {
     #[test]
     fn with_nothing_given_everything_has_its_default() {
         let config = load_from(None, environment(&[]), &Flags::default()).unwrap();
-        assert_eq!(config.addresses().unwrap(), ["127.0.0.1:8080".parse().unwrap()]);
+        assert_eq!(config.address(), "127.0.0.1:8080".parse());
         assert_eq!(config.limit_policy().default, LimitPolicy::default().default);
         assert_eq!(config.limit_policy().max, LimitPolicy::default().max);
         let engine = EngineConfig::new(&config.data_dir().unwrap());

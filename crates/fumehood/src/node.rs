@@ -54,7 +54,7 @@ impl Node {
         };
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
         let Jailer { link, process } = Jailer::start(Command::new(binary), &jailer)?;
-        let node = Self { link, image, runner, extra_env: Vec::new(), config: engine };
+        let node = Self { link, image, runner, extra_env: config.process.env.clone().into_iter().collect(), config: engine };
         Ok((node, JailerProcess(process)))
     }
 

@@ -19,11 +19,13 @@ mod config;
 mod http;
 pub mod metrics;
 mod openapi;
+mod serve;
 mod tagged;
 
 pub use config::{ApiKey, ApiKeyError, ListenError, ServerConfig};
 pub use http::paths;
 pub use openapi::openapi_json;
+pub use serve::serve;
 
 use http::idempotency::Replays;
 

@@ -350,8 +350,6 @@ class Encoder:
     def _array_like(self, name, obj, shape, head):
         per_row = math.prod(shape[1:]) or 1
         rows = max(0, min(shape[0], self.left // (per_row * 20)))
-        if rows == 0 and shape[0] and per_row * 20 > self.left:
-            rows = 0
         cut = rows < shape[0]
         self.truncated |= cut
         data = self.encode(head(rows))

@@ -48,8 +48,6 @@ def test_a_child_forked_below_python_never_sends_frames(run):
 
 
 def test_a_child_does_not_hold_the_control_socket(session):
-    code = "import os, subprocess\nsubprocess.run(['ls', '/proc/self/fd'], capture_output=True, text=True, close_fds=False).stdout.split()"
-    assert "3" not in session.cell(code).result[:4] or True
     code = "r, w = os.pipe()\nif os.fork() == 0:\n    try: os.fstat(3); os.write(w, b'open')\n    except OSError: os.write(w, b'closed')\n    os._exit(0)\nos.read(r, 9)"
     assert session.cell("import os\n" + code).result["base64"] == "Y2xvc2Vk"
 
@@ -99,7 +97,7 @@ def test_an_error_in_a_thread_is_shown_and_is_not_the_script_s(run):
 
 def test_an_exit_function_that_fails_does_not_cost_the_result(run):
     o = run("import atexit\n@atexit.register\ndef bad(): raise ValueError('at exit')\n5")
-    assert o.result is not None or o.exit_code == 0
+    assert o.result == 5 and o.exit_code == 0 and o.status == 0
     assert "at exit" in o.stderr
 
 
@@ -120,7 +118,6 @@ def test_an_interrupt_ends_the_code_and_keeps_the_variables(session, body):
     session.cell("kept = 7")
     session.begin(f"print('up')\n{body}")
     session.wait_for_output("up")
-    time.sleep(0.05) if "asyncio" in body else None
     os.kill(session.process.pid, signal.SIGINT)
     o = session.finish(10)
     assert o.error["type"] == "KeyboardInterrupt" and o.exit_code == 1

@@ -8,6 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use fumehood_jail::jailer::JailerLink;
 use fumehood_jail::protocol::{self, JailLimits, JailSpec, Reply, Request, RootEntry};
 use futures::future::{BoxFuture, FutureExt};
@@ -26,6 +28,12 @@ use crate::spec::{ExecutionSpec, FieldError, IsolationLevel, Language, Limits};
 
 /// Where the runner appears inside.
 const RUNNER_DIR: &str = "/opt/fumehood/runner";
+
+/// Runs before JavaScript code: `require` as in older code, and blocking output, since `process.exit()` otherwise loses what does not
+/// fit into the pipe at once.
+const NODE_PRELOAD: &str = "import { createRequire } from 'node:module';
+globalThis.require = createRequire(process.cwd() + '/');
+for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);";
 
 /// Longest single argument that the kernel takes; longer scripts travel as a file.
 const LONGEST_ARGUMENT: usize = 120 << 10;
@@ -219,14 +227,14 @@ impl ProcessBackend {
             }
             Language::Javascript | Language::Typescript => {
                 let node = self.program(execution, "node")?;
-                // As a module, so that `await` works at the top; `require` is added for code written the older way.
-                let require = "data:text/javascript,import{createRequire}from'node:module';\
-                               globalThis.require=createRequire(process.cwd()+'/')";
+                // In base64: in a plain data URL a question mark would begin the query.
+                let preload = format!("data:text/javascript;base64,{}", BASE64.encode(NODE_PRELOAD));
+                // As a module, so that `await` works at the top; the preload adds `require` for code written the older way.
                 let kind = if execution.language == Language::Javascript { "module" } else { "module-typescript" };
                 let kind = format!("--input-type={kind}");
                 match &file {
-                    Some(path) => words(&[&node, "--import", require, path]),
-                    None => words(&[&node, "--import", require, &kind, "-e", code]),
+                    Some(path) => words(&[&node, "--import", &preload, path]),
+                    None => words(&[&node, "--import", &preload, &kind, "-e", code]),
                 }
             }
         })

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use axum::serve::ListenerExt;
 use fumehood_engine::Engine;
 use fumehood_engine::image::DEFAULT_IMAGE;
 use fumehood_server::{ServerState, metrics, router};
@@ -72,11 +71,9 @@ pub(crate) fn run(config: &Config, engine: impl FnOnce(&Config) -> anyhow::Resul
 /// When the address cannot be listened on.
 pub(crate) async fn serve(config: &Config, engine: Engine) -> anyhow::Result<()> {
     let server = config.server();
-    let mut listeners = Vec::new();
-    for address in config.addresses().context("server.listen")? {
-        server.check_listen(address)?;
-        listeners.push(bind(address).await?);
-    }
+    let address = config.address().context("server.listen")?;
+    server.check_listen(address)?;
+    let listener = bind(address).await?;
     let handle = metrics::install().context("cannot begin to count")?;
     let upkeep = handle.clone();
     tokio::spawn(async move {
@@ -89,18 +86,8 @@ pub(crate) async fn serve(config: &Config, engine: Engine) -> anyhow::Result<()>
     let mut signals = Signals::new()?;
     let router = router(ServerState::new(server, engine.clone(), handle));
     let stop = CancellationToken::new();
-    let mut servers = tokio::task::JoinSet::new();
-    for listener in listeners {
-        announce(listener.local_addr()?)?;
-        let stopped = stop.clone().cancelled_owned();
-        // One write for each event: without this a peer that delays acknowledgements loses 40 ms on each.
-        let listener = listener.tap_io(|stream| {
-            if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "TCP_NODELAY refused");
-            }
-        });
-        servers.spawn(axum::serve(listener, router.clone()).with_graceful_shutdown(stopped).into_future());
-    }
+    announce(listener.local_addr()?)?;
+    let finished = tokio::spawn(fumehood_server::serve(listener, router, stop.clone()));
 
     signals.next().await;
     tracing::info!(grace_s = config.server.shutdown_grace_s, "shutting down; a second signal ends at once");
@@ -110,7 +97,6 @@ pub(crate) async fn serve(config: &Config, engine: Engine) -> anyhow::Result<()>
     });
     stop.cancel();
     engine.shutdown(config.shutdown_grace()).await;
-    let finished = async { while servers.join_next().await.is_some() {} };
     if tokio::time::timeout(LAST_ANSWERS, finished).await.is_err() {
         tracing::warn!("connections that took no answer were closed");
     }

@@ -158,6 +158,10 @@ async fn the_same_request_with_the_same_key_runs_once() {
     assert_eq!(other.refusal().1, "conflict");
     server.post("/v1/executions", &[("idempotency-key", "k2")], &body).await;
     assert_eq!(server.sandboxes_started(), 2);
+
+    let first = server.post("/exec", &[key], &body).await;
+    assert_eq!(server.post("/exec", &[key], &body).await.text(), first.text());
+    assert_eq!(server.sandboxes_started(), 3, "a key belongs to its route");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,3 +7,4 @@ mod kit;
 mod operations;
 mod refusals;
 mod tablemind;
+mod wire;
