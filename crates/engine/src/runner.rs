@@ -13,12 +13,17 @@ use crate::image::{Image, ImageKind};
 static PACKAGE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../guest/runner/fumehood_runner");
 static START: &str = include_str!("../../../guest/runner/start.py");
 
-/// Writes the runner below `data_dir`, in a folder named by its content, and returns that folder. What is there already and is
-/// complete stays.
+/// Writes the runner into a folder named by its content, beside the images, or in `data_dir` where images are read-only, and
+/// returns that folder. What is there already stays: other servers on the same images may use it.
 ///
 /// # Errors
-/// When the folder cannot be written.
+/// When neither place can be written.
 pub fn install(data_dir: &Path, image: &Image) -> io::Result<PathBuf> {
+    let beside = image.folder.parent().unwrap_or(data_dir);
+    install_below(beside, image).or_else(|_| install_below(data_dir, image))
+}
+
+fn install_below(parent: &Path, image: &Image) -> io::Result<PathBuf> {
     let modules: Vec<(&str, &[u8])> = PACKAGE
         .files()
         .filter_map(|file| Some((file.path().to_str()?, file.contents())))
@@ -33,11 +38,11 @@ pub fn install(data_dir: &Path, image: &Image) -> io::Result<PathBuf> {
     // Compiled modules belong to one interpreter.
     hash.update(&image.python_version);
     let hash: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    let folder = data_dir.join(format!("runner-{hash}"));
+    let folder = parent.join(format!(".runner-{hash}"));
     if folder.exists() {
         return Ok(folder);
     }
-    let building = tempfile::Builder::new().prefix(".runner-").tempdir_in(data_dir)?;
+    let building = tempfile::Builder::new().prefix(".building-").tempdir_in(parent)?;
     let package = building.path().join("fumehood_runner");
     fs::create_dir(&package)?;
     fs::write(building.path().join("start.py"), START)?;
@@ -50,10 +55,7 @@ pub fn install(data_dir: &Path, image: &Image) -> io::Result<PathBuf> {
         // Another process of this binary was faster.
         Err(_) if folder.exists() => Ok(folder),
         Err(error) => Err(error),
-        Ok(()) => {
-            remove_older(data_dir, &folder);
-            Ok(folder)
-        }
+        Ok(()) => Ok(folder),
     }
 }
 
@@ -88,15 +90,4 @@ fn make_readable(folder: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Runners of earlier versions of this binary. A sandbox that still uses one holds it by its mount.
-fn remove_older(data_dir: &Path, current: &Path) {
-    let Ok(entries) = fs::read_dir(data_dir) else { return };
-    for entry in entries.flatten() {
-        let runner = entry.file_name().to_str().is_some_and(|name| name.starts_with("runner-"));
-        if runner && entry.path() != current {
-            fs::remove_dir_all(entry.path()).ok();
-        }
-    }
 }

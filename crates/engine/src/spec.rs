@@ -420,6 +420,13 @@ impl ExecutionRequest {
         if self.result_var.as_deref().is_some_and(|name| name.is_empty() || name.len() > 200) {
             return Err(FieldError::new("result_var", "must be the name of a variable"));
         }
+        let limits = self.limits.validate(policy)?;
+        let files = files(self.files, policy.max_files)?;
+        let total: u64 = files.iter().map(|file| file.content.len() as u64).sum();
+        if total > limits.disk_bytes {
+            let message = format!("have {total} bytes, more than limits.disk_mb = {}", limits.disk_bytes >> 20);
+            return Err(FieldError::new("files", message));
+        }
         Ok(ExecutionSpec {
             stdin: Bytes::from(self.stdin),
             preview_rows: bounded("preview_rows", self.preview_rows, 0, 500, 10)?,
@@ -430,9 +437,9 @@ impl ExecutionRequest {
                 policy.max_timeout.as_millis() as u64,
                 policy.default_timeout.as_millis() as u64,
             )?),
-            limits: self.limits.validate(policy)?,
+            limits,
             env: environment(self.env, policy.max_env_bytes)?,
-            files: files(self.files, policy.max_files)?,
+            files,
             collect: globs(&self.collect)?,
             cwd: working_directory(self.cwd.as_deref())?,
             code: self.code,

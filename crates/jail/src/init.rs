@@ -81,7 +81,6 @@ fn build_and_start(inheritance: Inheritance<'_>) -> Result<(i32, Option<fs::File
     send(&report, &Report::SetUp, &[disk.as_fd()]).at(Step::ReportSetUp, "")?;
     drop(disk);
 
-    rlimits::apply(&spec.limits)?;
     match sys::fork().at(Step::ForkProgram, "")? {
         None => {
             let Err(error) = become_program(spec, filters, fds);
@@ -142,6 +141,8 @@ fn become_program(spec: &JailSpec, filters: &Filters, fds: Vec<OwnedFd>) -> Resu
     if let Some(control) = control.first() {
         sys::place(control.as_fd(), 3).at(Step::ArrangeDescriptors, "control")?;
     }
+    // After the descriptors: arranging them needs numbers beyond the limit.
+    rlimits::apply(&spec.limits)?;
     await_byte(gate, Step::AwaitGate)?;
     enter_directory(&spec.cwd)?;
 

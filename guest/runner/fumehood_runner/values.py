@@ -267,7 +267,7 @@ class Encoder:
     def _dict(self, obj, depth):
         size = dict.__len__(obj)
         out, plain, left = {}, True, self.left
-        for n, (key, value) in enumerate(dict.items(obj)):
+        for key, value in dict.items(obj):
             if self.left < _NODE_COST:
                 # The mark would look like user data under a plain key: the tagged form has room for it.
                 plain = False

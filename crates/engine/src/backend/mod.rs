@@ -14,7 +14,6 @@ use tokio::sync::oneshot;
 
 use crate::spec::{ExecutionSpec, FieldError, IsolationLevel};
 
-pub mod fake;
 pub mod process;
 
 /// What to start.

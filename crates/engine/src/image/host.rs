@@ -195,8 +195,10 @@ fn relocate(venv: &Path, built_at: &str) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Links for matplotlib's configuration folder, and notes.
-fn prepare_fonts(building: &Path, venv: &Path) -> Result<(Vec<(String, String)>, Vec<String>), ImageError> {
+/// What became of the fonts: links for matplotlib's configuration folder (name and target), and notes for the operator.
+type Fonts = (Vec<(String, String)>, Vec<String>);
+
+fn prepare_fonts(building: &Path, venv: &Path) -> Result<Fonts, ImageError> {
     let folder = building.join("matplotlib");
     fs::create_dir(&folder).map_err(ImageError::io(&folder))?;
     let link = |name: &str| (name.to_owned(), format!("{MATPLOTLIB}/{name}"));

@@ -32,7 +32,7 @@ enum Command {
         common: Common,
     },
     /// Run one program in a fresh sandbox, without a server
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Build and list images
     Image {
         #[command(subcommand)]
@@ -79,7 +79,7 @@ impl Common {
 pub(crate) fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve { listen, common } => common.load(listen).and_then(|config| serve::main(&config)),
-        Command::Run(args) => run::main(args),
+        Command::Run(args) => run::main(&args),
         Command::Image { command, common } => common.load(None).and_then(|config| image::main(&config, command)),
         Command::Config { command } => config::main(command),
         Command::Demo { common } => common.load(None).and_then(|config| demo::main(&config)),

@@ -89,9 +89,9 @@ pub(super) struct RunArgs {
     common: Common,
 }
 
-pub(super) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let config = args.common.load(None)?;
-    let spec = request(&args)?.validate(&config.limit_policy())?;
+    let spec = request(args)?.validate(&config.limit_policy())?;
     // Artifacts of a server in the same data folder are not ours to touch.
     let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
     let mut engine = config.engine();
@@ -101,7 +101,7 @@ pub(super) fn main(args: RunArgs) -> anyhow::Result<ExitCode> {
     let ran = runtime.block_on(async {
         let engine = node.engine()?;
         let ticket = engine.submit(spec)?;
-        let execution = follow(&engine, &ticket, &args).await?;
+        let execution = follow(&engine, &ticket, args).await?;
         if let Some(folder) = &args.out {
             save(&engine, &execution, folder)?;
         }

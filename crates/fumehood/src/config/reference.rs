@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use schemars::generate::SchemaSettings;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::Config;
 
@@ -42,6 +42,12 @@ impl Key {
                     .collect::<Vec<_>>()
                     .into(),
             ),
+            "table of texts" => {
+                let items = text.split(',').filter(|item| !item.trim().is_empty());
+                let pairs =
+                    items.map(|item| Some((item.split_once('=')?.0.trim().to_owned(), item.split_once('=')?.1.into())));
+                pairs.collect::<Option<Map<String, Value>>>().map(Value::Object)
+            }
             _ => Some(Value::from(text)),
         }
     }
@@ -82,8 +88,13 @@ fn kind(schema: &Value) -> String {
     let named = |name: &str| {
         schema["type"] == name || schema["type"].as_array().is_some_and(|all| all.iter().any(|one| one == name))
     };
-    let kinds =
-        [("integer", "whole number"), ("number", "number"), ("boolean", "true or false"), ("array", "list of texts")];
+    let kinds = [
+        ("integer", "whole number"),
+        ("number", "number"),
+        ("boolean", "true or false"),
+        ("array", "list of texts"),
+        ("object", "table of texts"),
+    ];
     kinds.into_iter().find(|(name, _)| named(name)).map_or("text", |(_, words)| words).to_owned()
 }
 
@@ -132,6 +143,13 @@ pub(crate) fn reference() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_in_the_environment_is_name_and_value_separated_by_commas() {
+        let key = keys().into_iter().find(|key| key.path == "process.env").unwrap();
+        assert_eq!(key.parse("A=1, B=x=y"), Some(serde_json::json!({"A": "1", "B": "x=y"})));
+        assert_eq!(key.parse("A"), None);
+    }
 
     #[test]
     fn every_key_is_described() {

@@ -204,7 +204,7 @@ impl CgroupMounts {
             match right.next() {
                 Some("cgroup2") => found.v2 = Some((point, root)),
                 Some("cgroup") => {
-                    for controller in right.last().unwrap_or_default().split(',') {
+                    for controller in right.next_back().unwrap_or_default().split(',') {
                         found.v1.push((controller.to_owned(), point.clone(), root.clone()));
                     }
                 }

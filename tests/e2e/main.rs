@@ -1,0 +1,7 @@
+//! The real binary with real clients: every promise of a single execution, from outside.
+//!
+//! Needs the default image (`fumehood image build`); where this host cannot confine processes each test says so and passes, and CI
+//! fails on that line.
+
+mod limits;
+mod server;
