@@ -1,7 +1,7 @@
 //! Time, injected.
 
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use time::macros::format_description;
 
 /// Tells the wall-clock time; durations are measured with [`std::time::Instant`].
 pub trait Clock: Send + Sync {
@@ -10,8 +10,8 @@ pub trait Clock: Send + Sync {
 
     /// Now, as RFC 3339 text with milliseconds.
     fn stamp(&self) -> String {
-        let now = self.now();
-        now.replace_millisecond(now.millisecond()).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
+        let form = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
+        self.now().format(form).unwrap_or_default()
     }
 }
 

@@ -62,7 +62,7 @@ pub enum StartError {
     #[error("the jailer process could not be started")]
     Process(#[from] io::Error),
     /// It says that it cannot confine anything on this host.
-    #[error("this host cannot confine processes: {0}")]
+    #[error("this host cannot confine processes")]
     Unusable(#[from] JailError),
 }
 
@@ -303,7 +303,7 @@ impl State {
 
     fn bury(&mut self, id: u64, socket: &OwnedFd) -> io::Result<()> {
         let Some(sandbox) = self.sandboxes.remove(&id) else { return Ok(()) };
-        let Sandbox { uid, pidfd, group, mut exit, .. } = sandbox;
+        let Sandbox { uid, pidfd, group, report, disk, mut exit } = sandbox;
         // Waits for the kernel to have killed every process of the namespace; that is what makes "nothing survives" true.
         spawn::reap(&pidfd);
         self.free_uids.push_back(uid);
@@ -316,6 +316,8 @@ impl State {
         if matches!(group.remove(), Ok(false)) {
             self.graveyard.push(group);
         }
+        // Whoever hears of the end finds nothing of the sandbox left here.
+        drop((pidfd, report, disk));
         send(socket, &Reply::Exited { id, report: exit }, &[])
     }
 

@@ -2,6 +2,8 @@
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -11,9 +13,57 @@ use fumehood_jail::protocol::{
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 
+/// An ordinary user that exists for a test only.
+pub(crate) const USER_ID: u32 = 54_321;
+
+/// What root prepares for an ordinary user: a cgroup folder of theirs, and the program where they can run it.
+pub(crate) struct User {
+    folder: tempfile::TempDir,
+    cgroup: String,
+    cgroup_folders: Vec<PathBuf>,
+}
+
+impl User {
+    /// Prepares version 1 cgroups; the reason where that cannot be done here.
+    pub(crate) fn prepare() -> Result<Self, String> {
+        if !rustix::process::geteuid().is_root() {
+            return Err("only root can prepare cgroups for another user".to_owned());
+        }
+        let cgroup = format!("fumehood-test-{}", std::process::id());
+        let mut cgroup_folders = Vec::new();
+        for controller in ["memory", "pids", "cpu", "cpuacct"] {
+            let hierarchy = Path::new("/sys/fs/cgroup").join(controller);
+            if !hierarchy.join("cgroup.procs").exists() {
+                return Err(format!("no version 1 hierarchy of {controller}; version 2 needs a delegated session"));
+            }
+            let folder = hierarchy.join(&cgroup);
+            std::fs::create_dir(&folder).map_err(|error| error.to_string())?;
+            std::os::unix::fs::chown(&folder, Some(USER_ID), Some(USER_ID)).map_err(|error| error.to_string())?;
+            cgroup_folders.push(folder);
+        }
+        let folder = tempfile::tempdir_in("/tmp").map_err(|error| error.to_string())?;
+        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::copy(env!("CARGO_BIN_EXE_fumehood-jailer"), folder.path().join("jailer")).map_err(|error| error.to_string())?;
+        Ok(Self { folder, cgroup, cgroup_folders })
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        for folder in &self.cgroup_folders {
+            for below in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                std::fs::remove_dir(below.path()).ok();
+            }
+            std::fs::remove_dir(folder).ok();
+        }
+    }
+}
+
 pub(crate) struct Rig {
     pub(crate) jailer: Jailer,
     next: u64,
+    /// Who owns the pipes, where that is not this process.
+    owner: Option<u32>,
 }
 
 /// What became of one program.
@@ -23,6 +73,8 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
     pub(crate) report: ExitReport,
     pub(crate) disk: Option<OwnedFd>,
+    /// Host uid of the sandbox.
+    pub(crate) uid: Option<u32>,
 }
 
 impl Run {
@@ -47,13 +99,23 @@ pub(crate) fn limits() -> JailLimits {
 impl Rig {
     /// A jailer, or the reason why this host cannot run one.
     pub(crate) fn new() -> Result<Self, String> {
-        let command = Command::new(env!("CARGO_BIN_EXE_fumehood-jailer"));
-        let config = JailerConfig { uid_base: 300_000, uid_count: 64, cgroup_parent: None };
+        Self::start(Command::new(env!("CARGO_BIN_EXE_fumehood-jailer")), None)
+    }
+
+    /// A jailer that runs as an ordinary user below cgroups given to that user.
+    pub(crate) fn as_user(user: &User) -> Result<Self, String> {
+        let mut command = Command::new(user.folder.path().join("jailer"));
+        command.uid(USER_ID).gid(USER_ID);
+        Ok(Self { owner: Some(USER_ID), ..Self::start(command, Some(user.cgroup.clone()))? })
+    }
+
+    fn start(command: Command, cgroup_parent: Option<String>) -> Result<Self, String> {
+        let config = JailerConfig { uid_base: 300_000, uid_count: 64, cgroup_parent };
         let jailer = Jailer::start(command, &config).map_err(|error| match error {
             fumehood_jail::jailer::StartError::Unusable(cause) => cause.to_string(),
             other => other.to_string(),
         })?;
-        Ok(Self { jailer, next: 1 })
+        Ok(Self { jailer, next: 1, owner: None })
     }
 
     pub(crate) fn spec(&mut self, argv: &[&str]) -> JailSpec {
@@ -101,7 +163,14 @@ impl Rig {
     /// Runs to the end; kills after `deadline` if there is one.
     pub(crate) fn run(&mut self, spec: JailSpec, deadline: Option<Duration>) -> Run {
         let id = spec.id;
-        let pipe = || pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let owner = self.owner;
+        let pipe = || {
+            let pipe = pipe_with(PipeFlags::CLOEXEC).unwrap();
+            if let Some(uid) = owner {
+                rustix::fs::fchown(&pipe.0, Some(rustix::fs::Uid::from_raw(uid)), None).unwrap();
+            }
+            pipe
+        };
         let (stdin, to_stdin) = pipe();
         let (from_stdout, stdout) = pipe();
         let (from_stderr, stderr) = pipe();
@@ -112,10 +181,11 @@ impl Rig {
         send(socket, &Request::Spawn(Box::new(spec)), &fds).unwrap();
         drop((stdin, stdout, stderr, gate));
 
-        let mut disk = None;
+        let (mut disk, mut uid) = (None, None);
         let report = match receive::<Reply>(socket).unwrap().expect("the jailer lives") {
-            (Reply::Started { id: started, .. }, mut fds) => {
+            (Reply::Started { id: started, uid: host_uid }, mut fds) => {
                 assert_eq!(started, id);
+                uid = Some(host_uid);
                 disk = fds.pop();
                 None
             }
@@ -132,7 +202,7 @@ impl Rig {
         });
         let report = report.unwrap_or_else(|| self.exit_of(id, deadline));
         let [stdout, stderr] = readers.map(|reader| reader.join().unwrap());
-        Run { stdout, stderr, report, disk }
+        Run { stdout, stderr, report, disk, uid }
     }
 
     fn exit_of(&self, id: u64, deadline: Option<Duration>) -> ExitReport {

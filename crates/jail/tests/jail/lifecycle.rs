@@ -1,0 +1,145 @@
+//! Beginning and end: exit codes, kills, failures by name, and that nothing outlives the jailer or its server.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use fumehood_jail::protocol::{Reply, Request, RootEntry, receive, send};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::jail;
+use crate::rig::Rig;
+
+#[test]
+fn a_program_runs_and_its_exit_code_comes_back() {
+    let mut rig = jail!();
+    let run = rig.sh("echo out; echo err >&2; exit 7");
+    assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code()), ("out\n", "err\n", 7), "{run:?}");
+    assert_eq!(rig.sh("kill -SEGV $$").report.wait_status.unwrap() & 0x7f, 11);
+}
+
+#[test]
+fn the_end_of_the_program_is_the_end_of_everything_it_started() {
+    let mut rig = jail!();
+    let begun = Instant::now();
+    // The pipes stay open in the children; reading them to the end ends only when all are dead.
+    let run = rig.sh("sleep 1000 & setsid sleep 1000 & (setsid sh -c 'trap \"\" TERM HUP; sleep 1000' &) ; echo started");
+    assert_eq!(run.stdout, "started\n");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_kill_ends_everything_at_once() {
+    let mut rig = jail!();
+    let spec = rig.spec(&["/bin/sh", "-c", "setsid sleep 1000 & trap '' TERM; while :; do :; done"]);
+    let begun = Instant::now();
+    let run = rig.run(spec, Some(Duration::from_millis(100)));
+    assert_eq!(run.report.wait_status, None, "{run:?}");
+    assert!(begun.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn a_step_that_fails_is_named_and_nothing_runs() {
+    let mut rig = jail!();
+    let missing = rig.spec(&["/no/such/program"]);
+    let run = rig.run(missing, None);
+    let error = run.report.error.expect("an error");
+    assert_eq!((error.step.to_string().as_str(), error.subject.as_str()), ("execute the program", "/no/such/program"));
+
+    let mut no_image = rig.spec(&["/bin/true"]);
+    no_image.root.push(RootEntry::Bind { source: "/no/such/image".to_owned(), target: "/opt/x".to_owned() });
+    let run = rig.run(no_image, None);
+    assert_eq!(run.report.error.expect("an error").step.to_string(), "open the image");
+
+    for bad in ["/opt/../../x", "relative", ""] {
+        let mut outside = rig.spec(&["/bin/true"]);
+        outside.root.push(RootEntry::File { at: bad.to_owned(), text: String::new() });
+        let run = rig.run(outside, None);
+        assert_eq!(run.report.error.expect("an error").step.to_string(), "populate the root", "{bad}");
+    }
+}
+
+#[test]
+fn a_name_that_would_lead_elsewhere_in_the_cgroup_tree_is_refused() {
+    let mut rig = jail!();
+    for bad in ["../x", "a/b", "", "."] {
+        let mut spec = rig.spec(&["/bin/true"]);
+        spec.name = bad.to_owned();
+        let run = rig.run(spec, None);
+        assert_eq!(run.report.error.expect("an error").step.to_string(), "prepare the cgroup", "{bad:?}");
+    }
+}
+
+/// Starts a sandbox that sleeps, and returns the pid of its process 1 on the host.
+fn sleeper(rig: &mut Rig) -> (i32, Vec<std::os::fd::OwnedFd>) {
+    let spec = rig.spec(&["/bin/sleep", "1000"]);
+    let pipes: Vec<_> = (0..4).map(|_| pipe_with(PipeFlags::CLOEXEC).unwrap()).collect();
+    let fds = [pipes[0].0.as_fd(), pipes[1].1.as_fd(), pipes[2].1.as_fd(), pipes[3].0.as_fd()];
+    send(&rig.jailer.link.socket, &Request::Spawn(Box::new(spec)), &fds).unwrap();
+    let started = receive::<Reply>(&rig.jailer.link.socket).unwrap().unwrap();
+    assert!(matches!(started.0, Reply::Started { .. }), "{started:?}");
+    rustix::io::write(&pipes[3].1, &[1]).unwrap();
+    let jailer = rig.jailer.process.id();
+    let children = std::fs::read_to_string(format!("/proc/{jailer}/task/{jailer}/children")).unwrap();
+    let pid = children.split_whitespace().next().expect("a sandbox").parse().unwrap();
+    (pid, pipes.into_iter().flat_map(|(a, b)| [a, b]).collect())
+}
+
+fn gone(pid: i32) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    // A zombie holds nothing; whoever adopted it reaps it.
+    state.is_err() || state.is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))
+}
+
+fn wait_gone(pid: i32) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !gone(pid) {
+        assert!(Instant::now() < deadline, "process {pid} lives on");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn when_the_server_goes_the_jailer_and_every_sandbox_go() {
+    let mut rig = jail!();
+    let (pid, _pipes) = sleeper(&mut rig);
+    let Rig { jailer, .. } = rig;
+    let fumehood_jail::jailer::Jailer { link, mut process } = jailer;
+    drop(link);
+    assert!(process.wait().unwrap().success());
+    assert!(gone(pid));
+}
+
+#[test]
+fn when_the_jailer_is_killed_every_sandbox_goes() {
+    let mut rig = jail!();
+    let (pid, _pipes) = sleeper(&mut rig);
+    rig.jailer.process.kill().unwrap();
+    rig.jailer.process.wait().unwrap();
+    wait_gone(pid);
+    // What it left of cgroups is swept by the next one.
+    let left = format!("fumehood-{}-", rig.jailer.process.id());
+    drop(Rig::new().unwrap());
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+    for line in own.lines() {
+        let path = line.rsplit(':').next().unwrap();
+        for hierarchy in std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
+            let folder = hierarchy.path().join(path.trim_start_matches('/'));
+            let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+            let orphans: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with(&left)).collect();
+            assert!(orphans.is_empty(), "{orphans:?}");
+        }
+    }
+}
+
+#[test]
+fn a_jailer_leaves_no_descriptor_and_no_cgroup_behind_a_sandbox() {
+    let mut rig = jail!();
+    let jailer = rig.jailer.process.id();
+    let descriptors = || std::fs::read_dir(format!("/proc/{jailer}/fd")).unwrap().count();
+    rig.sh("true");
+    let before = descriptors();
+    for _ in 0..20 {
+        rig.sh("sleep 100 &");
+    }
+    assert_eq!(descriptors(), before);
+}
