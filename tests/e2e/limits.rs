@@ -37,7 +37,8 @@ fn what_never_ends_is_dead_soon_after_its_timeout_with_every_process() {
 fn a_gigabyte_under_256_megabytes_is_out_of_memory_and_the_server_goes_on() {
     let server = server!(&[], &[]);
     let before = resident(&server);
-    let execution = server.execute("x = bytearray(1 << 30)\nx[::4096] = b'1' * len(x[::4096])", json!({"limits": {"memory_mb": 256}}));
+    let execution = server
+        .execute("x = bytearray(1 << 30)\nx[::4096] = b'1' * len(x[::4096])", json!({"limits": {"memory_mb": 256}}));
     assert_eq!(execution["outcome"], "oom_killed", "{}", brief(&execution));
     assert_eq!(execution["fault"], "limit");
     assert!(execution["error"]["message"].as_str().unwrap().contains("256 MB"), "{}", brief(&execution));
@@ -57,7 +58,8 @@ fn memory_of_many_processes_counts_together() {
 fn a_fork_bomb_hits_its_limit_and_leaves_the_host_as_it_was() {
     let server = server!(&[], &[]);
     let before = processes();
-    let execution = server.execute("import os\nwhile True: os.fork()", json!({"limits": {"processes": 32}, "timeout_ms": 5000}));
+    let execution =
+        server.execute("import os\nwhile True: os.fork()", json!({"limits": {"processes": 32}, "timeout_ms": 5000}));
     assert_eq!(execution["outcome"], "process_limit", "{}", brief(&execution));
     assert_eq!(execution["denials"][0]["kind"], "limit");
     let bash = json!({"language": "bash", "limits": {"processes": 32}, "timeout_ms": 3000});
@@ -105,7 +107,8 @@ fn a_huge_file_sparse_or_real_hits_the_disk_limit_and_leaves_nothing_on_the_host
 fn files_that_do_not_fit_are_refused_before_anything_runs() {
     let server = server!(&[], &[]);
     let files = json!([{"path": "big", "content": "x".repeat(3 << 20)}]);
-    let (status, answer) = server.post("/v1/executions", &json!({"code": "1", "files": files, "limits": {"disk_mb": 2}}));
+    let (status, answer) =
+        server.post("/v1/executions", &json!({"code": "1", "files": files, "limits": {"disk_mb": 2}}));
     assert_eq!((status, &answer["error"]["field"]), (400, &json!("files")), "{answer}");
 }
 
@@ -121,7 +124,8 @@ fn processor_time_is_limited_to_the_share_asked_for() {
 #[test]
 fn open_files_are_limited() {
     let server = server!(&[], &[]);
-    let code = "fs = []\ntry:\n    while True: fs.append(open('/dev/null'))\nexcept OSError as e:\n    n = len(fs); del fs\nn";
+    let code =
+        "fs = []\ntry:\n    while True: fs.append(open('/dev/null'))\nexcept OSError as e:\n    n = len(fs); del fs\nn";
     let opened = server.succeed(code, json!({"limits": {"open_files": 64}}))["result"].as_u64().unwrap();
     assert!((40..64).contains(&opened), "{opened}");
 }
@@ -142,7 +146,9 @@ fn a_thousand_in_a_row_leave_no_process_mount_cgroup_descriptor_or_file() {
             29 => ("import time; time.sleep(60)", json!({"timeout_ms": 50})),
             39 => ("sleep 60 & exit 3", json!({"language": "bash"})),
             n if n % 4 == 0 => ("import subprocess; subprocess.Popen(['sleep', '60']); 1", json!({})),
-            _ => ("setsid sleep 60 & echo x > f", json!({"language": "bash", "files": [{"path": "in", "content": "x"}]})),
+            _ => {
+                ("setsid sleep 60 & echo x > f", json!({"language": "bash", "files": [{"path": "in", "content": "x"}]}))
+            }
         };
         server.execute(code, fields);
     }
@@ -200,7 +206,8 @@ fn cgroups(jailer: u32) -> usize {
         folders
             .map(|entry| {
                 if entry.file_name().to_string_lossy().starts_with(name) {
-                    std::fs::read_dir(entry.path()).map_or(0, |below| below.flatten().filter(|e| e.path().is_dir()).count())
+                    std::fs::read_dir(entry.path())
+                        .map_or(0, |below| below.flatten().filter(|e| e.path().is_dir()).count())
                 } else if depth > 0 {
                     search(&entry.path(), name, depth - 1)
                 } else {
@@ -212,12 +219,12 @@ fn cgroups(jailer: u32) -> usize {
     search(std::path::Path::new("/sys/fs/cgroup"), &format!("fumehood-{jailer}-"), 6)
 }
 
-fn children(parent: u32) -> Vec<u32> {
+pub(crate) fn children(parent: u32) -> Vec<u32> {
     stats().into_iter().filter(|(_, ppid)| *ppid == parent).map(|(pid, _)| pid).collect()
 }
 
 /// Processes below the server's jailer.
-fn sandbox_processes(server: &Server) -> BTreeSet<u32> {
+pub(crate) fn sandbox_processes(server: &Server) -> BTreeSet<u32> {
     let stats = stats();
     let mut found = BTreeSet::new();
     let mut parents = children(server.process.id());

@@ -3,5 +3,6 @@
 //! Needs the default image (`fumehood image build`); where this host cannot confine processes each test says so and passes, and CI
 //! fails on that line.
 
+mod life;
 mod limits;
 mod server;

@@ -26,13 +26,8 @@ pub(crate) fn images_dir() -> PathBuf {
 }
 
 impl Server {
-    /// Starts a server with its defaults. Panics with its log when it does not come up; prints a skip and returns `None` when this host
-    /// cannot confine processes.
-    pub(crate) fn start() -> Option<Self> {
-        Self::start_with(&[], &[])
-    }
-
-    /// Starts a server with more flags and environment.
+    /// Starts a server with more flags and environment than it needs. Panics with its log when it does not come up; prints a skip and
+    /// returns `None` when this host cannot confine processes.
     pub(crate) fn start_with(flags: &[&str], env: &[(&str, &str)]) -> Option<Self> {
         let data = tempfile::tempdir().unwrap();
         let mut command = Command::new(BINARY);
@@ -80,7 +75,8 @@ impl Server {
             .timeout_global(Some(Duration::from_secs(120)))
             .build()
             .into();
-        let request = ureq::http::Request::builder().method(method).uri(format!("{}{path}", self.url)).header("accept", accept);
+        let request =
+            ureq::http::Request::builder().method(method).uri(format!("{}{path}", self.url)).header("accept", accept);
         match body {
             Some(body) => {
                 let request = request.header("content-type", "application/json").body(body.to_string()).unwrap();
@@ -179,7 +175,8 @@ fn between(text: &str, open: &str, close: &str) -> Vec<String> {
 
 /// An execution without its long parts.
 pub(crate) fn brief(execution: &Value) -> String {
-    let keys = ["status", "outcome", "exit_code", "error", "fault", "stdout", "stderr", "result", "warnings", "metrics"];
+    let keys =
+        ["status", "outcome", "exit_code", "error", "fault", "stdout", "stderr", "result", "warnings", "metrics"];
     let short: serde_json::Map<_, _> = keys.iter().map(|key| ((*key).to_owned(), execution[key].clone())).collect();
     let text = Value::Object(short).to_string();
     text.chars().take(3000).collect()

@@ -79,7 +79,9 @@ impl ArtifactStore {
         for (path, file) in found {
             let size = file.metadata()?.len();
             if size > room {
-                notice(format!("{path} has {size} bytes, more than is left of {max_bytes} for artifacts; it is not returned"));
+                notice(format!(
+                    "{path} has {size} bytes, more than is left of {max_bytes} for artifacts; it is not returned"
+                ));
                 continue;
             }
             let (size, sha256) = copy(file, &folder.join(artifacts.len().to_string()), room)?;

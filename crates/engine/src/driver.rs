@@ -471,13 +471,17 @@ impl<'a> Follower<'a> {
         if self.runner && self.running.is_some() && self.claim.is_none() && outcome == Outcome::Exited {
             record.warn(Notice {
                 code: "left_early".to_owned(),
-                message: "the interpreter left before the end of the code (os._exit or similar), so there is no result".to_owned(),
+                message: "the interpreter left before the end of the code (os._exit or similar), so there is no result"
+                    .to_owned(),
             });
         }
         if report.oom_kills > 0 && outcome != Outcome::OomKilled {
             record.warn(Notice {
                 code: "process_oom_killed".to_owned(),
-                message: format!("the kernel ended {} processes of this run for reaching limits.memory_mb", report.oom_kills),
+                message: format!(
+                    "the kernel ended {} processes of this run for reaching limits.memory_mb",
+                    report.oom_kills
+                ),
             });
         }
         let claim = self.claim.take().unwrap_or_default();

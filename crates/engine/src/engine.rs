@@ -320,6 +320,12 @@ impl Engine {
         self.0.backend.report()
     }
 
+    /// Why no sandbox can be started right now; `None` when all is well.
+    #[must_use]
+    pub fn unavailable(&self) -> Option<String> {
+        self.0.backend.unavailable()
+    }
+
     /// Refuses new executions, lets those accepted finish within `grace`, then cancels the rest and waits for their end.
     pub async fn shutdown(&self, grace: Duration) {
         self.0.draining.store(true, Ordering::Release);

@@ -67,7 +67,10 @@ impl EventLog {
     /// Appends an event and wakes those who follow. Nothing may follow a `Result`.
     pub fn push(&self, body: EventBody) {
         let mut events = self.events.lock();
-        debug_assert!(!matches!(events.last().map(|e| &e.body), Some(EventBody::Result(_))), "an event after the result");
+        debug_assert!(
+            !matches!(events.last().map(|e| &e.body), Some(EventBody::Result(_))),
+            "an event after the result"
+        );
         let seq = events.len() as u64 + 1;
         events.push(Arc::new(Event { seq, body }));
         // Inside the lock: the number told never runs behind a longer log told by another writer.

@@ -7,7 +7,9 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, fchown, mkdirat, openat2, symlinkat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, fchown, mkdirat, openat2, symlinkat,
+};
 use rustix::io::Errno;
 
 use crate::spec::{InputFile, WorkspacePath};
@@ -86,7 +88,12 @@ fn give(fd: BorrowedFd<'_>, owner: Owner) -> rustix::io::Result<()> {
 }
 
 /// Puts links into the home: folder below the home, then `(name, target)` pairs.
-pub(crate) fn link_into_home(disk: &OwnedFd, owner: Owner, folder: &str, links: &[(String, String)]) -> rustix::io::Result<()> {
+pub(crate) fn link_into_home(
+    disk: &OwnedFd,
+    owner: Owner,
+    folder: &str,
+    links: &[(String, String)],
+) -> rustix::io::Result<()> {
     let home = open_below(disk, HOME, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty())?;
     let folder = make_folders(&home, owner, folder)?;
     for (name, target) in links {
@@ -141,7 +148,9 @@ fn visit(
         match entry.file_type() {
             FileType::Directory if depth < MOST_DEPTH => {
                 // What vanished or changed meanwhile, or is closed to us, is not there.
-                let Ok(below) = open_below(folder, name, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()) else { continue };
+                let Ok(below) = open_below(folder, name, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()) else {
+                    continue;
+                };
                 complete &= visit(&below, &format!("{path}/"), depth + 1, most, wanted, found)?;
             }
             FileType::Directory => complete = false,
@@ -219,7 +228,14 @@ mod tests {
     #[test]
     fn pipes_do_not_block_and_the_count_is_bounded() {
         let (folder, disk) = disk();
-        rustix::fs::mknodat(rustix::fs::CWD, folder.path().join("data/pipe"), FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            folder.path().join("data/pipe"),
+            FileType::Fifo,
+            Mode::from_raw_mode(0o644),
+            0,
+        )
+        .unwrap();
         write_all(&disk, None, &[input("a", ""), input("b", ""), input("c", "")]).unwrap();
         let (found, complete) = find(&disk, 2, &|_| true).unwrap();
         assert_eq!((found.len(), complete), (2, false));

@@ -47,7 +47,11 @@ impl Utf8Stream {
 
     /// What is left of a sequence that was never completed.
     fn finish(&mut self) -> String {
-        if std::mem::take(&mut self.pending).is_empty() { String::new() } else { char::REPLACEMENT_CHARACTER.to_string() }
+        if std::mem::take(&mut self.pending).is_empty() {
+            String::new()
+        } else {
+            char::REPLACEMENT_CHARACTER.to_string()
+        }
     }
 }
 

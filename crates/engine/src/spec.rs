@@ -300,7 +300,9 @@ impl WorkspacePath {
             relative = std::iter::once(WORKSPACE)
                 .chain(WORKSPACE_ALIASES)
                 .find_map(|root| text.strip_prefix(root)?.strip_prefix('/'))
-                .ok_or_else(|| format!("path {text:?} is outside the workspace; use a relative path or one below {WORKSPACE}"))?;
+                .ok_or_else(|| {
+                    format!("path {text:?} is outside the workspace; use a relative path or one below {WORKSPACE}")
+                })?;
         }
         let parts = relative.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>();
         if parts.is_empty() {
@@ -397,10 +399,15 @@ impl ExecutionRequest {
         }
         let argv = self.argv.unwrap_or_default();
         match (self.language, argv.is_empty()) {
-            (Language::Command, true) => return Err(FieldError::new("argv", "must name the program when language is 'command'")),
+            (Language::Command, true) => {
+                return Err(FieldError::new("argv", "must name the program when language is 'command'"));
+            }
             (Language::Command, false) => {
                 if !self.code.is_empty() {
-                    return Err(FieldError::new("code", "must be empty when language is 'command'; argv is the program"));
+                    return Err(FieldError::new(
+                        "code",
+                        "must be empty when language is 'command'; argv is the program",
+                    ));
                 }
             }
             (_, false) => return Err(FieldError::new("argv", "is only for language 'command'")),
@@ -472,8 +479,14 @@ impl LimitsRequest {
             cpu,
             processes: bounded("limits.processes", self.processes, 1, max.processes, default.processes)?,
             disk_bytes,
-            file_size_bytes: megabytes("limits.file_size_mb", self.file_size_mb, 1, max.file_size_bytes, default.file_size_bytes)?
-                .min(disk_bytes),
+            file_size_bytes: megabytes(
+                "limits.file_size_mb",
+                self.file_size_mb,
+                1,
+                max.file_size_bytes,
+                default.file_size_bytes,
+            )?
+            .min(disk_bytes),
             open_files: bounded("limits.open_files", self.open_files, 16, max.open_files, default.open_files)?,
             output_bytes: bounded::<u64>(
                 "limits.output_kb",
@@ -487,7 +500,13 @@ impl LimitsRequest {
 }
 
 /// An absent number gets the default; zero, negative or above the maximum is refused, never taken for "unlimited".
-fn bounded<T: TryFrom<u64>>(field: &str, given: Option<i64>, least: u64, most: u64, default: u64) -> Result<T, FieldError> {
+fn bounded<T: TryFrom<u64>>(
+    field: &str,
+    given: Option<i64>,
+    least: u64,
+    most: u64,
+    default: u64,
+) -> Result<T, FieldError> {
     let value = match given {
         None => default,
         Some(given) => u64::try_from(given)
@@ -513,7 +532,8 @@ fn environment(given: BTreeMap<String, String>, max_bytes: usize) -> Result<BTre
             && !name.starts_with(|c: char| c.is_ascii_digit())
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         if !well_formed {
-            let message = format!("{name:?} is no name of a variable: letters, digits and '_', not beginning with a digit");
+            let message =
+                format!("{name:?} is no name of a variable: letters, digits and '_', not beginning with a digit");
             return Err(FieldError::new("env", message));
         }
         if value.contains('\0') {
@@ -535,13 +555,16 @@ fn files(given: Vec<FileRequest>, max_files: usize) -> Result<Vec<InputFile>, Fi
         .into_iter()
         .enumerate()
         .map(|(index, file)| {
-            let path =
-                WorkspacePath::parse(&file.path).map_err(|message| FieldError::new(format!("files[{index}].path"), message))?;
+            let path = WorkspacePath::parse(&file.path)
+                .map_err(|message| FieldError::new(format!("files[{index}].path"), message))?;
             let content = match (file.content, file.content_base64) {
                 (Some(text), None) => Bytes::from(text),
-                (None, Some(encoded)) => base64::engine::general_purpose::STANDARD.decode(encoded.trim_ascii()).map_err(|error| {
-                    FieldError::new(format!("files[{index}].content_base64"), format!("is not base64: {error}"))
-                })?.into(),
+                (None, Some(encoded)) => base64::engine::general_purpose::STANDARD
+                    .decode(encoded.trim_ascii())
+                    .map_err(|error| {
+                        FieldError::new(format!("files[{index}].content_base64"), format!("is not base64: {error}"))
+                    })?
+                    .into(),
                 _ => {
                     let message = "needs exactly one of 'content' and 'content_base64'";
                     return Err(FieldError::new(format!("files[{index}]"), message));

@@ -78,11 +78,20 @@ pub(crate) fn decide(observed: &Observed<'_>) -> Verdict {
 fn end(observed: &Observed<'_>) -> Verdict {
     let exit = observed.exit;
     if exit.lost {
-        return failed(Outcome::Lost, Fault::Infra, "the process that watches sandboxes on this node is gone".to_owned(), None);
+        return failed(
+            Outcome::Lost,
+            Fault::Infra,
+            "the process that watches sandboxes on this node is gone".to_owned(),
+            None,
+        );
     }
     match observed.killed {
         Some(KillReason::Cancelled) => {
-            return Verdict { status: Status::Cancelled, fault: None, ..failed(Outcome::Cancelled, Fault::User, "cancelled on request".to_owned(), None) };
+            return Verdict {
+                status: Status::Cancelled,
+                fault: None,
+                ..failed(Outcome::Cancelled, Fault::User, "cancelled on request".to_owned(), None)
+            };
         }
         Some(KillReason::TimedOut) => return timed_out(observed),
         Some(KillReason::OutputLimit) => {
@@ -101,7 +110,12 @@ fn end(observed: &Observed<'_>) -> Verdict {
     }
     match observed.killed {
         Some(KillReason::StartTimeout) => {
-            return failed(Outcome::Infra, Fault::Infra, "the interpreter did not become ready in time".to_owned(), None);
+            return failed(
+                Outcome::Infra,
+                Fault::Infra,
+                "the interpreter did not become ready in time".to_owned(),
+                None,
+            );
         }
         Some(KillReason::BrokenProtocol(detail)) => {
             let message = format!("the interpreter's connection to the host broke: {detail}");
@@ -176,7 +190,9 @@ fn signaled(signal: i32, observed: &Observed<'_>) -> Verdict {
         Outcome::Signaled,
         Fault::User,
         format!("ended by signal {signal} ({name}: {meaning})"),
-        Some("usually a fault in native code: a wrong pointer through ctypes, a bug in an extension module, or too deep recursion"),
+        Some(
+            "usually a fault in native code: a wrong pointer through ctypes, a bug in an extension module, or too deep recursion",
+        ),
     );
     if let Some(error) = &mut verdict.error {
         error.kind = name.to_owned();
@@ -346,7 +362,8 @@ mod tests {
 
     #[test]
     fn our_faults_are_ours() {
-        let step = ExitReport { failed_step: Some(("mount /proc".to_owned(), "EPERM".to_owned())), ..ExitReport::default() };
+        let step =
+            ExitReport { failed_step: Some(("mount /proc".to_owned(), "EPERM".to_owned())), ..ExitReport::default() };
         assert_eq!(verdict(None, &step, None, false).fault, Some(Fault::Infra));
         let lost = ExitReport { lost: true, ..ExitReport::default() };
         assert_eq!(verdict(None, &lost, None, false).outcome, Outcome::Lost);

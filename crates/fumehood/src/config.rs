@@ -273,9 +273,9 @@ limit_section!(
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Process {
-    /// First host uid of sandboxes, when run by root; each has its own.
+    /// First host uid of sandboxes, when run by root; each has its own. Several servers on a host take ranges one after the other.
     pub(crate) uid_base: u32,
-    /// How many uids there are from there on.
+    /// How many uids a server takes; also the most sandboxes at once.
     pub(crate) uid_count: u32,
     /// Control group below which those of the sandboxes are made. Default: found at start.
     pub(crate) cgroup_parent: Option<String>,
@@ -287,7 +287,13 @@ pub(crate) struct Process {
 
 impl Default for Process {
     fn default() -> Self {
-        Self { uid_base: 700_000, uid_count: 65_536, cgroup_parent: None, cgroups: Cgroups::default(), env: BTreeMap::new() }
+        Self {
+            uid_base: 700_000,
+            uid_count: 65_536,
+            cgroup_parent: None,
+            cgroups: Cgroups::default(),
+            env: BTreeMap::new(),
+        }
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
-use fumehood_engine::backend::process::ProcessBackend;
+use fumehood_engine::backend::process::{Launch, ProcessBackend};
 use fumehood_engine::clock::SystemClock;
 use fumehood_engine::ids::UlidSource;
 use fumehood_engine::image::Image;
@@ -18,19 +18,27 @@ use crate::config::Config;
 /// The jailer and all that can fail before there is a runtime.
 pub(crate) struct Node {
     link: JailerLink,
+    launch: Launch,
     image: Image,
     runner: PathBuf,
     extra_env: Vec<(String, String)>,
     config: EngineConfig,
 }
 
-/// The jailer's process. It ends by itself when the engine is dropped with its runtime.
-pub(crate) struct JailerProcess(Child);
+/// The jailer's process, the present one. It ends by itself when the engine is dropped with its runtime.
+#[derive(Clone)]
+pub(crate) struct JailerProcess(Arc<Mutex<Option<Child>>>);
 
 impl JailerProcess {
     /// Waits for its end: then every sandbox and every cgroup is gone.
-    pub(crate) fn wait(mut self) {
-        if let Err(error) = self.0.wait() {
+    pub(crate) fn wait(self) {
+        self.replace(None);
+    }
+
+    /// Waits for the end of the one before.
+    fn replace(&self, next: Option<Child>) {
+        let before = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), next);
+        if let Some(Err(error)) = before.map(|mut process| process.wait()) {
             eprintln!("fumehood: the jailer could not be waited for: {error}");
         }
     }
@@ -53,9 +61,16 @@ impl Node {
             cgroup_parent: config.process.cgroup_parent.clone(),
         };
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
-        let Jailer { link, process } = Jailer::start(Command::new(binary), &jailer)?;
-        let node = Self { link, image, runner, extra_env: config.process.env.clone().into_iter().collect(), config: engine };
-        Ok((node, JailerProcess(process)))
+        let process = JailerProcess(Arc::default());
+        let kept = process.clone();
+        let launch: Launch = Box::new(move || {
+            let Jailer { link, process } = Jailer::start(Command::new(&binary), &jailer)?;
+            kept.replace(Some(process));
+            Ok(link)
+        });
+        let link = launch()?;
+        let extra_env = config.process.env.clone().into_iter().collect();
+        Ok((Self { link, launch, image, runner, extra_env, config: engine }, process))
     }
 
     /// The engine. Must be called on a runtime.
@@ -67,7 +82,7 @@ impl Node {
             tracing::warn!(image = self.image.name, "{note}");
         }
         let runner = self.runner.display().to_string();
-        let backend = ProcessBackend::new(self.link, self.image, runner, self.extra_env)?;
+        let backend = ProcessBackend::new(self.link, self.launch, self.image, runner, self.extra_env)?;
         let engine = Engine::new(self.config, Arc::new(backend), Arc::new(SystemClock), Arc::new(UlidSource))?;
         Ok(engine)
     }

@@ -16,6 +16,36 @@ use crate::sys;
 /// Uid and gid of everything inside a sandbox.
 pub(crate) const INSIDE: u32 = 1000;
 
+/// A range of host ids that no other jailer of this host uses, for as long as it is held.
+#[derive(Debug)]
+pub(crate) struct IdRange {
+    pub(crate) first: u32,
+    /// Locked; the lock goes with the process, however it ends.
+    _lock: fs::File,
+}
+
+/// Where jailers run by root agree on their ranges.
+const RANGES: &str = "/run/fumehood";
+
+impl IdRange {
+    /// Takes the first free range of `count` ids from `base` on.
+    pub(crate) fn take(base: u32, count: u32) -> Result<Self, JailError> {
+        fs::create_dir_all(RANGES).at(Step::MapIds, RANGES)?;
+        let ranges = (0..).map_while(|slot: u32| base.checked_add(slot.checked_mul(count)?));
+        // The last range must fit, and the highest id means "none" to the kernel.
+        for first in ranges.take_while(|first| first.checked_add(count).is_some_and(|end| end < u32::MAX)).take(1000) {
+            let path = format!("{RANGES}/uids-{first}");
+            let lock = fs::File::create(&path).at(Step::MapIds, path.clone())?;
+            match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self { first, _lock: lock }),
+                Err(rustix::io::Errno::WOULDBLOCK) => {}
+                Err(error) => return Err(JailError::new(Step::MapIds, path, error)),
+            }
+        }
+        Err(JailError::new(Step::MapIds, "", "no range of uids is free; change process.uid_base or process.uid_count"))
+    }
+}
+
 /// Writes the id maps of a process that is waiting in a new user namespace.
 pub(crate) fn map_ids(pid: i32, outside: u32, outside_gid: u32, privileged: bool) -> Result<(), JailError> {
     let write = |file: &str, text: String| {

@@ -122,7 +122,11 @@ fn await_byte(pipe: &OwnedFd, step: Step) -> Result<(), JailError> {
 }
 
 /// Becomes the program. Returns only on failure.
-fn become_program(spec: &JailSpec, filters: &Filters, fds: Vec<OwnedFd>) -> Result<std::convert::Infallible, JailError> {
+fn become_program(
+    spec: &JailSpec,
+    filters: &Filters,
+    fds: Vec<OwnedFd>,
+) -> Result<std::convert::Infallible, JailError> {
     setsid().at(Step::NewSession, "")?;
     sys::reset_signals().at(Step::NewSession, "signals")?;
     // First everything out of the way, so that no target number is occupied by a source still needed.

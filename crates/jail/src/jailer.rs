@@ -23,6 +23,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::cgroup::{Group, Hierarchy};
 use crate::error::{JailError, Step};
+use crate::identity::IdRange;
 use crate::landlock;
 use crate::protocol::{ExitReport, JailSpec, JailerConfig, Reply, Report, Request, packet_pair, receive, send};
 use crate::seccomp::{self, Filters};
@@ -82,7 +83,9 @@ impl Jailer {
         drop(theirs);
         send(&ours, &Request::Configure(config.clone()), &[])?;
         match receive::<Reply>(&ours)? {
-            Some((Reply::Ready { features, own_uids }, _)) => Ok(Self { link: JailerLink { socket: ours, features, own_uids }, process }),
+            Some((Reply::Ready { features, own_uids }, _)) => {
+                Ok(Self { link: JailerLink { socket: ours, features, own_uids }, process })
+            }
             Some((Reply::Unusable(error), _)) => Err(error.into()),
             _ => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the jailer ended before it was ready").into()),
         }
@@ -123,6 +126,8 @@ struct State {
     filters: Filters,
     privileged: bool,
     gid: u32,
+    /// Held so that no other jailer uses the same uids.
+    _ids: Option<IdRange>,
     /// Host uids not in use; empty means that no more sandboxes fit.
     free_uids: VecDeque<u32>,
     sandboxes: BTreeMap<u64, Sandbox>,
@@ -146,16 +151,17 @@ impl State {
         let privileged = rustix::process::geteuid().is_root();
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
-        let free_uids = if privileged {
-            (config.uid_base..config.uid_base.saturating_add(config.uid_count)).collect()
-        } else {
-            VecDeque::from(vec![uid; config.uid_count as usize])
+        let ids = if privileged { Some(IdRange::take(config.uid_base, config.uid_count)?) } else { None };
+        let free_uids = match &ids {
+            Some(ids) => (ids.first..ids.first + config.uid_count).collect(),
+            None => VecDeque::from(vec![uid; config.uid_count as usize]),
         };
         Ok(Self {
             hierarchy: Some(hierarchy),
             filters,
             privileged,
             gid,
+            _ids: ids,
             free_uids,
             sandboxes: BTreeMap::new(),
             graveyard: Vec::new(),
@@ -167,7 +173,8 @@ impl State {
     }
 
     fn ready(&self) -> Reply {
-        let uid = if self.privileged { "own uid per sandbox" } else { "shared: the server's own uid (not run by root)" };
+        let uid =
+            if self.privileged { "own uid per sandbox" } else { "shared: the server's own uid (not run by root)" };
         let features = [
             ("namespaces", "user, mount, pid, ipc, uts, net, cgroup"),
             ("capabilities", "none"),
@@ -249,7 +256,8 @@ impl State {
         match spawn::spawn(spec, fds, self.hierarchy(), &self.filters, owner) {
             Ok(spawned) => {
                 let spawn::Spawned { pidfd, group, report, disk, .. } = spawned;
-                self.sandboxes.insert(spec.id, Sandbox { uid, pidfd, group, report, disk, exit: ExitReport::default() });
+                self.sandboxes
+                    .insert(spec.id, Sandbox { uid, pidfd, group, report, disk, exit: ExitReport::default() });
                 Ok(())
             }
             Err(error) => {

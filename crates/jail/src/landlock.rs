@@ -41,14 +41,10 @@ pub(crate) fn restrict() -> Result<(), JailError> {
         .create()
         .at(Step::Landlock, "ruleset")?;
     let root = PathFd::new("/").at(Step::Landlock, "/")?;
-    let mut ruleset = ruleset
-        .add_rule(PathBeneath::new(root, AccessFs::from_read(NEWEST)))
-        .at(Step::Landlock, "/")?;
+    let mut ruleset = ruleset.add_rule(PathBeneath::new(root, AccessFs::from_read(NEWEST))).at(Step::Landlock, "/")?;
     for place in WRITABLE {
         let folder = PathFd::new(place).at(Step::Landlock, place)?;
-        ruleset = ruleset
-            .add_rule(PathBeneath::new(folder, AccessFs::from_all(NEWEST)))
-            .at(Step::Landlock, place)?;
+        ruleset = ruleset.add_rule(PathBeneath::new(folder, AccessFs::from_all(NEWEST))).at(Step::Landlock, place)?;
     }
     let status = ruleset.restrict_self().at(Step::Landlock, "")?;
     if status.ruleset == RulesetStatus::NotEnforced && state() != "unavailable" {

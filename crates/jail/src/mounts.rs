@@ -25,14 +25,19 @@ use crate::sys::{self, NO_DEVICES, NO_EXEC, NO_SUID, READ_ONLY};
 const STAGE: &str = "/usr";
 
 /// Folders of the disk and where they appear.
-const DISK_FOLDERS: [(&str, &str, u32); 4] =
-    [("data", "/data", 0o700), ("tmp", "/tmp", 0o1777), ("var-tmp", "/var/tmp", 0o1777), ("home", "/home/sandbox", 0o700)];
+const DISK_FOLDERS: [(&str, &str, u32); 4] = [
+    ("data", "/data", 0o700),
+    ("tmp", "/tmp", 0o1777),
+    ("var-tmp", "/var/tmp", 0o1777),
+    ("home", "/home/sandbox", 0o700),
+];
 
 /// Devices that hold no state of the host.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// Parts of `/proc` that could change or tell about the host: covered by `/dev/null`.
-const PROC_COVERED: [&str; 7] = ["kcore", "keys", "key-users", "timer_list", "sysrq-trigger", "latency_stats", "kallsyms"];
+const PROC_COVERED: [&str; 7] =
+    ["kcore", "keys", "key-users", "timer_list", "sysrq-trigger", "latency_stats", "kallsyms"];
 
 /// Parts of `/proc` that programs read: read-only.
 const PROC_READ_ONLY: [&str; 5] = ["sys", "bus", "fs", "irq", "acpi"];
@@ -41,11 +46,7 @@ const PROC_READ_ONLY: [&str; 5] = ["sys", "bus", "fs", "irq", "acpi"];
 ///
 /// `owner` is the uid and gid of its root folder where the caller may choose it.
 pub(crate) fn create_disk(bytes: u64, inodes: u64, owner: Option<(u32, u32)>) -> Result<OwnedFd, JailError> {
-    let mut options = vec![
-        ("size", bytes.to_string()),
-        ("nr_inodes", inodes.to_string()),
-        ("mode", "0755".to_owned()),
-    ];
+    let mut options = vec![("size", bytes.to_string()), ("nr_inodes", inodes.to_string()), ("mode", "0755".to_owned())];
     if let Some((uid, gid)) = owner {
         options.extend([("uid", uid.to_string()), ("gid", gid.to_string())]);
     }
@@ -88,7 +89,8 @@ impl Image {
         for entry in &spec.root {
             if let RootEntry::Bind { source, target } = entry {
                 let tree = clone_tree(CWD, source).at(Step::OpenImage, source.clone())?;
-                sys::restrict_mount(tree.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES, true).at(Step::OpenImage, source.clone())?;
+                sys::restrict_mount(tree.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES, true)
+                    .at(Step::OpenImage, source.clone())?;
                 let is_dir = fs::metadata(source).at(Step::OpenImage, source.clone())?.is_dir();
                 binds.push((PathBuf::from(target), tree, is_dir));
             }
@@ -201,7 +203,8 @@ fn mount_proc() -> Result<(), JailError> {
         let path = format!("proc/{name}");
         if Path::new(&path).exists() {
             let tree = clone_tree(CWD, &path).at(Step::MountProc, path.clone())?;
-            sys::restrict_mount(tree.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES | NO_EXEC, true).at(Step::MountProc, path.clone())?;
+            sys::restrict_mount(tree.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES | NO_EXEC, true)
+                .at(Step::MountProc, path.clone())?;
             attach(&tree, CWD, &path).at(Step::MountProc, path.clone())?;
         }
     }
@@ -228,7 +231,12 @@ fn mount_dev(devices: &[(&'static str, OwnedFd)], shm_bytes: u64) -> Result<(), 
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let shm = detached("tmpfs", &shm, attributes).at(Step::MountDev, "/dev/shm")?;
     attach(&shm, CWD, "dev/shm").at(Step::MountDev, "/dev/shm")?;
-    let pts = [("ptmxmode", "0666".to_owned()), ("mode", "0620".to_owned()), ("gid", INSIDE.to_string()), ("max", "64".to_owned())];
+    let pts = [
+        ("ptmxmode", "0666".to_owned()),
+        ("mode", "0620".to_owned()),
+        ("gid", INSIDE.to_string()),
+        ("max", "64".to_owned()),
+    ];
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let pts = detached("devpts", &pts, attributes).at(Step::MountDev, "/dev/pts")?;
     attach(&pts, CWD, "dev/pts").at(Step::MountDev, "/dev/pts")?;

@@ -114,9 +114,9 @@ pub enum Request {
 /// How the jailer is to work.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct JailerConfig {
-    /// First host uid and gid of the range for sandboxes, used when run by root.
+    /// First host uid and gid for sandboxes, used when run by root. Several jailers of a host take ranges one after the other.
     pub uid_base: u32,
-    /// How many; also the most sandboxes at once.
+    /// How many uids a jailer takes; also the most sandboxes at once.
     pub uid_count: u32,
     /// A cgroup folder prepared by the operator, relative to each hierarchy's root; found out when absent.
     pub cgroup_parent: Option<String>,
@@ -223,8 +223,7 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, 
     let mut buffer = vec![0; MAX_MESSAGE + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received =
-        recvmsg(socket, &mut [io::IoSliceMut::new(&mut buffer)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let received = recvmsg(socket, &mut [io::IoSliceMut::new(&mut buffer)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
     let mut fds = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = message {

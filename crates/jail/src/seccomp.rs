@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
-    apply_filter, sock_filter,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, apply_filter, sock_filter,
 };
 
 use crate::error::{At, JailError, Step};
@@ -225,7 +225,11 @@ mod tests {
         for denied in DENIED {
             assert!(denied.reason.len() > 10, "call {} has no reason", denied.call);
             assert!(seen.insert(denied.call), "call {} stands twice", denied.call);
-            assert!(denied.call <= libc::c_long::from(NEWEST_REVIEWED), "call {} is beyond the reviewed ones", denied.call);
+            assert!(
+                denied.call <= libc::c_long::from(NEWEST_REVIEWED),
+                "call {} is beyond the reviewed ones",
+                denied.call
+            );
         }
     }
 

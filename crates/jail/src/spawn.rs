@@ -54,7 +54,13 @@ pub(crate) fn spawn(
 
 type Parts = (OwnedFd, OwnedFd, Option<OwnedFd>);
 
-fn start(spec: &JailSpec, fds: Vec<OwnedFd>, group: &Group, filters: &Filters, owner: Owner) -> Result<Parts, JailError> {
+fn start(
+    spec: &JailSpec,
+    fds: Vec<OwnedFd>,
+    group: &Group,
+    filters: &Filters,
+    owner: Owner,
+) -> Result<Parts, JailError> {
     let Owner { uid, gid, privileged } = owner;
     let disk = match privileged {
         true => {

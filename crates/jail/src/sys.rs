@@ -147,7 +147,11 @@ pub(crate) fn reset_signals() -> io::Result<()> {
 /// Ignores a signal.
 pub(crate) fn ignore_signal(signal: libc::c_int) -> io::Result<()> {
     // SAFETY: SIG_IGN installs no code.
-    if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// Makes `fd` available as number `target`, not closed on exec.
@@ -205,14 +209,7 @@ pub(crate) fn restrict_mount(mount: BorrowedFd<'_>, set: u64, recursive: bool) -
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the path is an empty NUL-terminated string and `attr` is alive with its size given.
     check(unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            mount.as_raw_fd(),
-            c"".as_ptr(),
-            flags,
-            &attr,
-            size_of::<MountAttr>(),
-        )
+        libc::syscall(libc::SYS_mount_setattr, mount.as_raw_fd(), c"".as_ptr(), flags, &attr, size_of::<MountAttr>())
     })
     .map(drop)
 }

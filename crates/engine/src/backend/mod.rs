@@ -139,6 +139,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Level and layers that its sandboxes get.
     fn report(&self) -> BackendReport;
 
+    /// Why no sandbox can be started right now; `None` when all is well.
+    fn unavailable(&self) -> Option<String> {
+        None
+    }
+
     /// Starts a sandbox and holds it at its gate.
     fn start<'a>(&'a self, spec: SandboxSpec<'a>) -> BoxFuture<'a, Result<Sandbox, StartError>>;
 

@@ -1,12 +1,13 @@
 //! The process level: namespaces, cgroups, seccomp and Landlock on the host's kernel, through the jailer.
 //!
-//! One task reads the jailer's replies and one writes requests; everybody else holds channels. When the jailer is gone every
-//! sandbox of it is gone too (the kernel saw to that), and each is reported lost.
+//! One task talks to the jailer; everybody else holds channels. When the jailer is gone every sandbox of it is gone too (the kernel
+//! saw to that): each is reported lost, and a new jailer is started.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -17,8 +18,8 @@ use parking_lot::Mutex;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use tokio::net::{UnixDatagram, UnixStream};
 use tokio::net::unix::pipe;
+use tokio::net::{UnixDatagram, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Backend, BackendReport, Ended, ExitReport, Guest, Kill, Sandbox, SandboxSpec, StartError};
@@ -50,8 +51,12 @@ pub struct ProcessBackend {
     own_uids: bool,
 }
 
+/// Starts a jailer; blocks while it does.
+pub type Launch = Box<dyn Fn() -> Result<JailerLink, fumehood_jail::jailer::StartError> + Send + Sync>;
+
 struct Shared {
-    requests: mpsc::UnboundedSender<Outgoing>,
+    /// To the jailer; `None` while there is none.
+    requests: Mutex<Option<mpsc::UnboundedSender<Outgoing>>>,
     waiting: Mutex<Waiting>,
     next_id: AtomicU64,
 }
@@ -63,8 +68,6 @@ struct Outgoing {
 
 #[derive(Default)]
 struct Waiting {
-    /// The jailer is gone; nothing can be started any more.
-    gone: bool,
     starting: HashMap<u64, oneshot::Sender<Started>>,
     exits: HashMap<u64, oneshot::Sender<ExitReport>>,
 }
@@ -75,29 +78,25 @@ struct Started {
 }
 
 impl ProcessBackend {
-    /// Takes over the link to a jailer that was started before this runtime. Must be called on the runtime.
+    /// Takes over a jailer; `launch` starts another one should it ever die. Must be called on the runtime.
     ///
     /// # Errors
     /// When its socket cannot be watched.
-    pub fn new(jailer: JailerLink, image: Image, runner: String, extra_env: Vec<(String, String)>) -> std::io::Result<Self> {
-        let JailerLink { socket, features, own_uids } = jailer;
-        // A packet socket in a datagram's clothes: the runtime only watches it, messages go through `protocol`.
-        let socket = std::os::unix::net::UnixDatagram::from(socket);
-        socket.set_nonblocking(true)?;
-        let socket = Arc::new(UnixDatagram::from_std(socket)?);
-        let (requests, outgoing) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared { requests, waiting: Mutex::default(), next_id: AtomicU64::new(1) });
-        // They end with the runtime; the socket goes with them, and the jailer with the socket.
-        tokio::spawn(write_requests(Arc::clone(&socket), outgoing));
-        tokio::spawn(read_replies(socket, Arc::clone(&shared)));
-        Ok(Self {
-            shared,
-            image,
-            runner,
-            extra_env,
-            features: features.into_iter().collect(),
-            own_uids,
-        })
+    pub fn new(
+        link: JailerLink,
+        launch: Launch,
+        image: Image,
+        runner: String,
+        extra_env: Vec<(String, String)>,
+    ) -> std::io::Result<Self> {
+        let features = link.features.iter().cloned().collect();
+        let own_uids = link.own_uids;
+        let shared =
+            Arc::new(Shared { requests: Mutex::new(None), waiting: Mutex::default(), next_id: AtomicU64::new(1) });
+        let conversation = shared.begin(link)?;
+        // Ends with the runtime; the socket goes with it, and the jailer with the socket.
+        tokio::spawn(supervise(Arc::clone(&shared), conversation, launch));
+        Ok(Self { shared, image, runner, extra_env, features, own_uids })
     }
 
     fn jail_spec(&self, id: u64, name: &str, execution: &ExecutionSpec, argv: Vec<String>) -> JailSpec {
@@ -164,16 +163,15 @@ impl ProcessBackend {
         let (exit_sender, mut exit) = oneshot::channel();
         {
             let mut waiting = self.shared.waiting.lock();
-            if waiting.gone {
-                return Err(step("ask the jailer", &"it is gone"));
-            }
             waiting.starting.insert(id, started_sender);
             waiting.exits.insert(id, exit_sender);
         }
         // From here on dropping this future kills the sandbox.
         let kill = Killer { id, shared: Arc::clone(&self.shared) };
         let outgoing = Outgoing { request: Request::Spawn(Box::new(jail_spec)), fds: inside };
-        self.shared.requests.send(outgoing).map_err(|_| step("ask the jailer", &"it is gone"))?;
+        if !self.shared.ask(outgoing) {
+            return Err(step("ask the jailer", &"it is being restarted"));
+        }
 
         let Started { disk, uid } = tokio::select! {
             biased;
@@ -244,7 +242,10 @@ impl ProcessBackend {
     fn program(&self, execution: &ExecutionSpec, name: &str) -> Result<String, FieldError> {
         self.image.find_program(name).ok_or_else(|| {
             let language = format!("{:?}", execution.language).to_lowercase();
-            FieldError::new("language", format!("{language} needs {name}, which the image {:?} does not have", self.image.name))
+            FieldError::new(
+                "language",
+                format!("{language} needs {name}, which the image {:?} does not have", self.image.name),
+            )
         })
     }
 }
@@ -338,7 +339,7 @@ struct Killer {
 impl Kill for Killer {
     fn kill(&self) {
         // Without a jailer there is no sandbox.
-        self.shared.requests.send(Outgoing { request: Request::Kill { id: self.id }, fds: Vec::new() }).ok();
+        self.shared.ask(Outgoing { request: Request::Kill { id: self.id }, fds: Vec::new() });
     }
 }
 
@@ -356,44 +357,98 @@ impl Drop for Killer {
     }
 }
 
-async fn write_requests(socket: Arc<UnixDatagram>, mut outgoing: mpsc::UnboundedReceiver<Outgoing>) {
-    while let Some(Outgoing { request, fds }) = outgoing.recv().await {
-        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-        let sent = socket
-            .async_io(tokio::io::Interest::WRITABLE, || protocol::send(&*socket, &request, &borrowed))
-            .await;
-        if let Err(error) = sent {
-            tracing::error!(%error, "the jailer does not take requests");
-            return;
-        }
+/// A conversation with one jailer.
+struct Conversation {
+    socket: UnixDatagram,
+    outgoing: mpsc::UnboundedReceiver<Outgoing>,
+}
+
+/// Talks to jailers, one after the other, for as long as the runtime lives.
+async fn supervise(shared: Arc<Shared>, mut conversation: Conversation, launch: Launch) {
+    const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+    let launch = Arc::new(launch);
+    loop {
+        conversation.hold(&shared).await;
+        tracing::error!("the jailer is gone; its sandboxes are lost and a new one is started");
+        metrics::counter!("fumehood_jailer_restarts_total").increment(1);
+        shared.lose_everything();
+        let mut pause = Duration::from_millis(50);
+        conversation = loop {
+            let launch = Arc::clone(&launch);
+            let started = tokio::task::spawn_blocking(move || launch()).await;
+            let why = match started.map(|started| started.map(|link| shared.begin(link))) {
+                Ok(Ok(Ok(conversation))) => break conversation,
+                Ok(Ok(Err(error))) => error.to_string(),
+                Ok(Err(error)) => error.to_string(),
+                Err(error) => error.to_string(),
+            };
+            tracing::error!(error = why, retry_in = ?pause, "no new jailer could be started");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        };
     }
 }
 
-async fn read_replies(socket: Arc<UnixDatagram>, shared: Arc<Shared>) {
-    loop {
-        let received =
-            socket.async_io(tokio::io::Interest::READABLE, || protocol::receive::<Reply>(&*socket)).await;
-        match received {
-            Ok(Some((reply, fds))) => shared.take(reply, fds),
-            Ok(None) => break,
-            Err(error) => {
-                tracing::error!(%error, "the jailer's replies cannot be read");
-                break;
+impl Conversation {
+    /// Until the jailer is gone.
+    async fn hold(self, shared: &Shared) {
+        let Self { socket, mut outgoing } = self;
+        let write = async {
+            while let Some(Outgoing { request, fds }) = outgoing.recv().await {
+                let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+                let send = || protocol::send(&socket, &request, &borrowed);
+                if let Err(error) = socket.async_io(tokio::io::Interest::WRITABLE, send).await {
+                    tracing::error!(%error, "the jailer does not take requests");
+                    return;
+                }
             }
+        };
+        let read = async {
+            loop {
+                let receive = || protocol::receive::<Reply>(&socket);
+                match socket.async_io(tokio::io::Interest::READABLE, receive).await {
+                    Ok(Some((reply, fds))) => shared.take(reply, fds),
+                    Ok(None) => return,
+                    Err(error) => {
+                        tracing::error!(%error, "the jailer's replies cannot be read");
+                        return;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = write => {}
+            () = read => {}
         }
-    }
-    let mut waiting = shared.waiting.lock();
-    if !waiting.gone {
-        tracing::error!("the jailer is gone; no more sandboxes can be started");
-    }
-    waiting.gone = true;
-    waiting.starting.clear();
-    for (_, exit) in waiting.exits.drain() {
-        exit.send(ExitReport { lost: true, ..ExitReport::default() }).ok();
     }
 }
 
 impl Shared {
+    fn begin(&self, link: JailerLink) -> std::io::Result<Conversation> {
+        // A packet socket in a datagram's clothes: the runtime only watches it, messages go through `protocol`.
+        let socket = std::os::unix::net::UnixDatagram::from(link.socket);
+        socket.set_nonblocking(true)?;
+        let socket = UnixDatagram::from_std(socket)?;
+        let (requests, outgoing) = mpsc::unbounded_channel();
+        *self.requests.lock() = Some(requests);
+        Ok(Conversation { socket, outgoing })
+    }
+
+    /// Whether there is a jailer to ask.
+    fn ask(&self, outgoing: Outgoing) -> bool {
+        self.requests.lock().as_ref().is_some_and(|requests| requests.send(outgoing).is_ok())
+    }
+
+    fn lose_everything(&self) {
+        *self.requests.lock() = None;
+        let mut waiting = self.waiting.lock();
+        waiting.starting.clear();
+        for (_, exit) in waiting.exits.drain() {
+            // Whoever waited may have given up.
+            exit.send(ExitReport { lost: true, ..ExitReport::default() }).ok();
+        }
+    }
+
     fn take(&self, reply: Reply, mut fds: Vec<OwnedFd>) {
         match reply {
             Reply::Started { id, uid } => {
@@ -440,6 +495,10 @@ fn detail(error: &fumehood_jail::JailError) -> String {
 impl Backend for ProcessBackend {
     fn report(&self) -> BackendReport {
         BackendReport { level: IsolationLevel::Process, features: self.features.clone() }
+    }
+
+    fn unavailable(&self) -> Option<String> {
+        self.shared.requests.lock().is_none().then(|| "the process that makes sandboxes is being restarted".to_owned())
     }
 
     fn start<'a>(&'a self, spec: SandboxSpec<'a>) -> BoxFuture<'a, Result<Sandbox, StartError>> {

@@ -65,18 +65,32 @@ pub fn build_host(images_dir: &Path, wanted: &HostImage, say: &mut dyn FnMut(&st
         return Ok(image);
     }
     fs::create_dir_all(images_dir).map_err(ImageError::io(images_dir))?;
-    let building = tempfile::Builder::new().prefix(".building-").tempdir_in(images_dir).map_err(ImageError::io(images_dir))?;
+    let building =
+        tempfile::Builder::new().prefix(".building-").tempdir_in(images_dir).map_err(ImageError::io(images_dir))?;
     open_to_all(building.path())?;
     let venv = building.path().join("venv");
     let venv_text = venv.display().to_string();
 
     say(&format!("creating a virtual environment with {} ({version})", python.display()));
-    run("creating the virtual environment (is python3-venv installed?)", Command::new(&python).args(["-m", "venv"]).arg(&venv))?;
+    run(
+        "creating the virtual environment (is python3-venv installed?)",
+        Command::new(&python).args(["-m", "venv"]).arg(&venv),
+    )?;
     let requirements = building.path().join("requirements.txt");
     fs::write(&requirements, REQUIREMENTS).map_err(ImageError::io(&requirements))?;
     say("installing the locked packages");
     let mut pip = Command::new(venv.join("bin/python"));
-    pip.args(["-m", "pip", "install", "--quiet", "--no-compile", "--no-input", "--disable-pip-version-check", "--require-hashes", "-r"]);
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-compile",
+        "--no-input",
+        "--disable-pip-version-check",
+        "--require-hashes",
+        "-r",
+    ]);
     run("installing the locked packages", pip.arg(&requirements))?;
     say("compiling them");
     let mut compile = Command::new(venv.join("bin/python"));
@@ -133,7 +147,16 @@ fn python_version(python: &Path) -> Result<String, ImageError> {
 fn run(step: &str, command: &mut Command) -> Result<String, ImageError> {
     // The operator's settings for pip (an index of their own, a proxy) are theirs to make and stay; those that would mix the
     // operator's own packages in do not.
-    for name in ["PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "PIP_REQUIRE_VIRTUALENV", "PIP_TARGET", "PIP_PREFIX", "PIP_USER"] {
+    for name in [
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "PYTHONSTARTUP",
+        "VIRTUAL_ENV",
+        "PIP_REQUIRE_VIRTUALENV",
+        "PIP_TARGET",
+        "PIP_PREFIX",
+        "PIP_USER",
+    ] {
         command.env_remove(name);
     }
     let output = command.output().map_err(|error| ImageError::build(step, error.to_string()))?;
@@ -149,7 +172,8 @@ fn run(step: &str, command: &mut Command) -> Result<String, ImageError> {
 /// Everything the image is made from.
 fn fingerprint(python: &Path, version: &str) -> String {
     let mut hash = Sha256::new();
-    for part in [&FORMAT.to_string(), REQUIREMENTS, PREPARE_FONTS, MATPLOTLIBRC, version, &python.display().to_string()] {
+    for part in [&FORMAT.to_string(), REQUIREMENTS, PREPARE_FONTS, MATPLOTLIBRC, version, &python.display().to_string()]
+    {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
@@ -214,7 +238,9 @@ fn prepare_fonts(building: &Path, venv: &Path) -> Result<Fonts, ImageError> {
         }
         // Charts work without; only some labels do not. The operator is told, here and by every start of the server.
         Err(error) => {
-            let note = format!("charts cannot draw Chinese, Japanese or Korean: {error}; install fonts-noto-cjk and build again");
+            let note = format!(
+                "charts cannot draw Chinese, Japanese or Korean: {error}; install fonts-noto-cjk and build again"
+            );
             Ok((Vec::new(), vec![note]))
         }
     }

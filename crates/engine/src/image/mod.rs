@@ -186,10 +186,8 @@ impl Image {
     #[must_use]
     pub fn list(images_dir: &Path) -> Vec<Self> {
         let Ok(entries) = fs::read_dir(images_dir) else { return Vec::new() };
-        let mut images: Vec<_> = entries
-            .flatten()
-            .filter_map(|entry| Self::open(images_dir, entry.file_name().to_str()?).ok())
-            .collect();
+        let mut images: Vec<_> =
+            entries.flatten().filter_map(|entry| Self::open(images_dir, entry.file_name().to_str()?).ok()).collect();
         images.sort_by(|a, b| a.name.cmp(&b.name));
         images
     }
@@ -231,7 +229,8 @@ fn below<'a>(path: &'a str, folder: &str) -> Option<&'a Path> {
 impl Manifest {
     fn write(&self, folder: &Path) -> Result<(), ImageError> {
         let path = folder.join(MANIFEST);
-        let text = serde_json::to_string_pretty(self).map_err(|error| ImageError::build("writing the manifest", error.to_string()))?;
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|error| ImageError::build("writing the manifest", error.to_string()))?;
         fs::write(&path, text + "\n").map_err(ImageError::io(&path))
     }
 }
@@ -240,7 +239,10 @@ impl Manifest {
 fn basic_etc() -> Vec<RootEntry> {
     let file = |at: &str, text: &str| RootEntry::File { at: at.to_owned(), text: text.to_owned() };
     vec![
-        file("/etc/passwd", "root:x:0:0:root:/:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:/home/sandbox:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"),
+        file(
+            "/etc/passwd",
+            "root:x:0:0:root:/:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:/home/sandbox:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
+        ),
         file("/etc/group", "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n"),
         file("/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n"),
         // No name server: look-ups beyond this file fail at once.

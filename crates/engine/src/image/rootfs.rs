@@ -21,10 +21,16 @@ const PATH: [&str; 6] = ["/opt/venv/bin", "/usr/local/sbin", "/usr/local/bin", "
 ///
 /// # Errors
 /// When the source cannot be read or has no Python.
-pub fn build_rootfs(images_dir: &Path, name: &str, from: &Path, say: &mut dyn FnMut(&str)) -> Result<Image, ImageError> {
+pub fn build_rootfs(
+    images_dir: &Path,
+    name: &str,
+    from: &Path,
+    say: &mut dyn FnMut(&str),
+) -> Result<Image, ImageError> {
     let folder = folder_of(images_dir, name)?;
     fs::create_dir_all(images_dir).map_err(ImageError::io(images_dir))?;
-    let building = tempfile::Builder::new().prefix(".building-").tempdir_in(images_dir).map_err(ImageError::io(images_dir))?;
+    let building =
+        tempfile::Builder::new().prefix(".building-").tempdir_in(images_dir).map_err(ImageError::io(images_dir))?;
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(building.path(), readable).map_err(ImageError::io(building.path()))?;
     let rootfs = building.path().join("rootfs");

@@ -24,7 +24,8 @@ pub(super) fn main(config: &Config) -> anyhow::Result<ExitCode> {
     let (node, jailer) = Node::prepare(config, engine, DEFAULT_IMAGE)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut request = ExecutionRequest::new(CODE);
-    request.files = vec![FileRequest { path: "us_macro.csv".to_owned(), content: Some(DATA.to_owned()), content_base64: None }];
+    request.files =
+        vec![FileRequest { path: "us_macro.csv".to_owned(), content: Some(DATA.to_owned()), content_base64: None }];
     let execution = runtime.block_on(async { run_to_end(&node.engine()?, request, config).await });
     drop(runtime);
     jailer.wait();

@@ -69,13 +69,20 @@ pub(super) fn main(config: &Config, command: ImageCommand) -> anyhow::Result<Exi
         }
         ImageCommand::List => {
             for image in Image::list(&images_dir) {
-                println!("{}\t{:?}\tpython {}\t{}", image.name, image.kind, image.python_version, image.folder.display());
+                println!(
+                    "{}\t{:?}\tpython {}\t{}",
+                    image.name,
+                    image.kind,
+                    image.python_version,
+                    image.folder.display()
+                );
             }
         }
         ImageCommand::Path { name } => println!("{}", folder_of(&images_dir, &name)?.display()),
         ImageCommand::Remove { name } => {
             let image = Image::open(&images_dir, &name)?;
-            std::fs::remove_dir_all(&image.folder).with_context(|| format!("cannot remove {}", image.folder.display()))?;
+            std::fs::remove_dir_all(&image.folder)
+                .with_context(|| format!("cannot remove {}", image.folder.display()))?;
         }
     }
     Ok(ExitCode::SUCCESS)

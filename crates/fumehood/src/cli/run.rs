@@ -135,7 +135,8 @@ fn request(args: &RunArgs) -> anyhow::Result<ExecutionRequest> {
     request.input = args.input.as_deref().map(read_json).transpose()?;
     request.stdin = args.stdin.as_deref().map(read_text).transpose()?.unwrap_or_default();
     for variable in &args.env {
-        let (name, value) = variable.split_once('=').with_context(|| format!("--env {variable}: must be NAME=VALUE"))?;
+        let (name, value) =
+            variable.split_once('=').with_context(|| format!("--env {variable}: must be NAME=VALUE"))?;
         request.env.insert(name.to_owned(), value.to_owned());
     }
     for file in &args.files {
@@ -286,7 +287,8 @@ fn write(folder: &Path, name: &str, content: &mut dyn Read) -> anyhow::Result<Pa
     let path = folder.join(relative);
     let parent = path.parent().unwrap_or(folder);
     std::fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
-    let mut file = tempfile::NamedTempFile::new_in(parent).with_context(|| format!("cannot write below {}", parent.display()))?;
+    let mut file =
+        tempfile::NamedTempFile::new_in(parent).with_context(|| format!("cannot write below {}", parent.display()))?;
     io::copy(content, &mut file).with_context(|| format!("cannot write {}", path.display()))?;
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     file.as_file().set_permissions(permissions)?;
@@ -296,7 +298,9 @@ fn write(folder: &Path, name: &str, content: &mut dyn Read) -> anyhow::Result<Pa
 
 fn exit_code(execution: &Execution) -> u8 {
     match execution.outcome {
-        Some(Outcome::Exited | Outcome::Exception) => execution.exit_code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1),
+        Some(Outcome::Exited | Outcome::Exception) => {
+            execution.exit_code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+        }
         Some(Outcome::TimedOut) => 124,
         Some(Outcome::OomKilled) => 137,
         Some(Outcome::Signaled) => signal_code(execution).unwrap_or(128),
@@ -315,7 +319,11 @@ fn signal_code(execution: &Execution) -> Option<u8> {
 }
 
 /// Runs a request and waits for its end, for `fumehood demo`.
-pub(super) async fn run_to_end(engine: &Engine, request: ExecutionRequest, config: &crate::config::Config) -> anyhow::Result<Arc<Execution>> {
+pub(super) async fn run_to_end(
+    engine: &Engine,
+    request: ExecutionRequest,
+    config: &crate::config::Config,
+) -> anyhow::Result<Arc<Execution>> {
     let ticket = engine.submit(request.validate(&config.limit_policy())?)?;
     Ok(tokio::time::timeout(Duration::from_secs(600), ticket.events.finished()).await?)
 }

@@ -45,7 +45,10 @@ fn lock(data_dir: &Path) -> anyhow::Result<File> {
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            bail!("another server uses {}; pass another --data-dir (and --images-dir to share images)", data_dir.display())
+            bail!(
+                "another server uses {}; pass another --data-dir (and --images-dir to share images)",
+                data_dir.display()
+            )
         }
         Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
     }

@@ -63,7 +63,11 @@ impl Hierarchy {
         } else if let Some(root) = &found.v2 {
             Self::V2(v2::Hierarchy::open(root, &own, parent)?)
         } else {
-            return Err(JailError::new(Step::PrepareCgroup, "/sys/fs/cgroup", "no cgroup file system with a memory controller is mounted"));
+            return Err(JailError::new(
+                Step::PrepareCgroup,
+                "/sys/fs/cgroup",
+                "no cgroup file system with a memory controller is mounted",
+            ));
         };
         let probe = hierarchy.create(
             "probe",
@@ -152,7 +156,8 @@ impl Group {
 /// Name of the folder of one jailer: its pid and start time, so that a later process with the same pid is not taken for it.
 fn instance_name() -> Result<String, JailError> {
     let pid = std::process::id();
-    let start = start_time(pid).ok_or_else(|| JailError::new(Step::PrepareCgroup, "/proc/self/stat", "has no start time"))?;
+    let start =
+        start_time(pid).ok_or_else(|| JailError::new(Step::PrepareCgroup, "/proc/self/stat", "has no start time"))?;
     Ok(format!("fumehood-{pid}-{start}"))
 }
 
@@ -215,7 +220,10 @@ impl CgroupMounts {
     }
 
     fn v1_controller(&self, name: &str) -> Option<(&Path, &Path)> {
-        self.v1.iter().find(|(controller, ..)| controller == name).map(|(_, point, root)| (point.as_path(), root.as_path()))
+        self.v1
+            .iter()
+            .find(|(controller, ..)| controller == name)
+            .map(|(_, point, root)| (point.as_path(), root.as_path()))
     }
 }
 

@@ -26,9 +26,9 @@ impl Hierarchy {
         let instance = instance_name()?;
         let mut folders: [PathBuf; 4] = Default::default();
         for (folder, controller) in folders.iter_mut().zip(CONTROLLERS) {
-            let (point, root) = mounts
-                .v1_controller(controller)
-                .ok_or_else(|| JailError::new(Step::PrepareCgroup, controller, "this version 1 controller is not mounted"))?;
+            let (point, root) = mounts.v1_controller(controller).ok_or_else(|| {
+                JailError::new(Step::PrepareCgroup, controller, "this version 1 controller is not mounted")
+            })?;
             let above = match parent {
                 Some(parent) => point.join(parent.trim_start_matches('/')),
                 None => own_folder(point, root, own_path(own, controller).unwrap_or("/")),
@@ -38,7 +38,11 @@ impl Hierarchy {
             make(folder).map_err(|error| {
                 let remedy = "let root make a folder for you in each of memory, pids, cpu and cpuacct, \
                               give it to you with chown -R, and name it in process.cgroup_parent";
-                JailError::new(Step::PrepareCgroup, folder.display().to_string(), format!("{error}; if you are not root: {remedy}"))
+                JailError::new(
+                    Step::PrepareCgroup,
+                    folder.display().to_string(),
+                    format!("{error}; if you are not root: {remedy}"),
+                )
             })?;
         }
         Ok(Self { folders })

@@ -114,7 +114,8 @@ fn already(error: std::io::Error) -> std::io::Result<()> {
 
 /// Moves this process and the server that started it into a leaf, if the folder holds nobody else.
 fn step_aside(folder: &Path) -> Result<(), JailError> {
-    let listed = fs::read_to_string(folder.join("cgroup.procs")).at(Step::PrepareCgroup, folder.display().to_string())?;
+    let listed =
+        fs::read_to_string(folder.join("cgroup.procs")).at(Step::PrepareCgroup, folder.display().to_string())?;
     let ours = [std::process::id(), std::os::unix::process::parent_id()];
     if listed.split_whitespace().any(|pid| !ours.iter().any(|our| our.to_string() == pid)) {
         return Err(JailError::new(Step::PrepareCgroup, "", "holds processes that are not this server's"));

@@ -32,7 +32,9 @@ fn gets_nothing(rig: &mut Rig, program: &str) {
 #[test]
 fn it_is_nobody_and_can_become_nobody_else() {
     on_both(|rig| {
-        gets_nothing(rig, r"
+        gets_nothing(
+            rig,
+            r"
 import os
 if os.getresuid() != (1000,) * 3 or os.getresgid() != (1000,) * 3: print('ids', os.getresuid(), os.getresgid())
 for become in (os.setuid, os.setgid, os.seteuid, lambda n: os.setgroups([n])):
@@ -43,7 +45,8 @@ status = dict(line.split(':\t', 1) for line in open('/proc/self/status'))
 for name in ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb'):
     if int(status[name], 16): print(name, status[name])
 if status['NoNewPrivs'].strip() != '1' or status['Seccomp'].strip() != '2': print(status)
-");
+",
+        );
     });
 }
 
@@ -58,7 +61,9 @@ fn a_setuid_program_gives_it_nothing() {
 #[test]
 fn the_hosts_files_are_not_there() {
     on_both(|rig| {
-        gets_nothing(rig, r"
+        gets_nothing(
+            rig,
+            r"
 import os
 for path in ('/root', '/etc/shadow', '/etc/ssh', '/var/lib', '/var/run/docker.sock', '/run/systemd', '/sys', '/boot', '/proc/1/root/etc', '/proc/1/environ', '/proc/1/maps', '/proc/1/fd/0', '/proc/kcore', '/proc/sys/kernel/core_pattern.x', '/srv', '/lost+found', '/home/ubuntu'):
     try:
@@ -68,14 +73,17 @@ for path in ('/root', '/etc/shadow', '/etc/ssh', '/var/lib', '/var/run/docker.so
 for path in filter(os.path.isdir, ('/', '/home', '/var', '/etc', '/opt', '/mnt', '/run')):
     extra = set(os.listdir(path)) - {'bin','sbin','lib','lib64','lib32','libx32','usr','etc','dev','proc','tmp','var','home','data','mnt','run','opt','sandbox','passwd'}
     if extra: print(path, extra)
-");
+",
+        );
     });
 }
 
 #[test]
 fn what_it_may_not_write_it_cannot_write() {
     on_both(|rig| {
-        gets_nothing(rig, r"
+        gets_nothing(
+            rig,
+            r"
 import os
 for path in ('/x', '/usr/x', '/bin/x', '/etc/passwd', '/etc/x', '/dev/x', '/mnt/x', '/home/x', '/proc/sys/kernel/hostname', '/proc/sys/vm/overcommit_memory', '/proc/sysrq-trigger', '/proc/1/oom_score_adj', '/proc/self/uid_map', '/proc/irq/default_smp_affinity'):
     try: os.write(os.open(path, os.O_WRONLY | os.O_CREAT), b'1'); print('wrote', path)
@@ -87,7 +95,8 @@ for path in ('/usr/bin/env', '/etc/passwd', '/bin'):
 for mode, device in ((0o020666, os.makedev(1, 1)), (0o060666, os.makedev(8, 0))):
     try: os.mknod('/tmp/device', mode, device); open('/tmp/device', 'rb').read(1); print('device', mode)
     except OSError: pass
-");
+",
+        );
     });
 }
 
@@ -102,7 +111,9 @@ fn its_own_places_are_writable() {
 #[test]
 fn its_namespaces_are_its_own_and_it_holds_no_descriptor_of_the_hosts() {
     on_both(|rig| {
-        let run = rig.python("import os\nfor n in sorted(os.listdir('/proc/self/ns')): print(n, os.readlink(f'/proc/self/ns/{n}'))");
+        let run = rig.python(
+            "import os\nfor n in sorted(os.listdir('/proc/self/ns')): print(n, os.readlink(f'/proc/self/ns/{n}'))",
+        );
         for line in run.stdout.lines() {
             let (name, inside) = line.split_once(' ').unwrap();
             if name.starts_with("time") {
@@ -112,14 +123,19 @@ fn its_namespaces_are_its_own_and_it_holds_no_descriptor_of_the_hosts() {
             assert_ne!(outside.display().to_string(), inside, "{name}");
         }
         assert!(run.stdout.lines().count() >= 8, "{run:?}");
-        gets_nothing(rig, "import os\nfds = [int(n) for n in os.listdir('/proc/self/fd')]\nopen_ = [n for n in fds if n > 2 and os.path.exists(f'/proc/self/fd/{n}')]\nif open_: print(open_)");
+        gets_nothing(
+            rig,
+            "import os\nfds = [int(n) for n in os.listdir('/proc/self/fd')]\nopen_ = [n for n in fds if n > 2 and os.path.exists(f'/proc/self/fd/{n}')]\nif open_: print(open_)",
+        );
     });
 }
 
 #[test]
 fn it_sees_only_its_own_processes_and_cannot_touch_process_1() {
     on_both(|rig| {
-        gets_nothing(rig, r"
+        gets_nothing(
+            rig,
+            r"
 import os, signal
 pids = {int(n) for n in os.listdir('/proc') if n.isdigit()}
 if pids != {1, os.getpid()}: print('sees', pids)
@@ -132,14 +148,17 @@ for leaf in ('environ', 'mem', 'maps', 'fd', 'root', 'cwd', 'exe', 'auxv', 'stac
     except OSError: pass
 if b'/' in open('/proc/1/cmdline', 'rb').read(): print('a path of the host', open('/proc/1/cmdline').read())
 if open('/proc/self/cgroup').read().count('fumehood'): print(open('/proc/self/cgroup').read())
-");
+",
+        );
     });
 }
 
 #[test]
 fn closed_calls_answer_with_an_error_and_kill_nothing() {
     on_both(|rig| {
-        gets_nothing(rig, r"
+        gets_nothing(
+            rig,
+            r"
 import ctypes, errno, os, platform
 libc = ctypes.CDLL(None, use_errno=True)
 x86 = platform.machine() == 'x86_64'
@@ -170,7 +189,8 @@ import fcntl, pty
 m, s = pty.openpty()
 try: fcntl.ioctl(s, 0x5412, b'x'); print('TIOCSTI')
 except OSError: pass
-");
+",
+        );
     });
 }
 
@@ -182,7 +202,10 @@ fn there_is_no_network_but_itself() {
     let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
     let abstract_listener = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
     on_both(|rig| {
-        gets_nothing(rig, &format!(r"
+        gets_nothing(
+            rig,
+            &format!(
+                r"
 import socket, time
 if [n for _, n in socket.if_nameindex()] != ['lo']: print(socket.if_nameindex())
 begun = time.monotonic()
@@ -195,7 +218,9 @@ for host in ('example.com', 'name.invalid', 'metadata.google.internal'):
     except OSError: pass
 if time.monotonic() - begun > 3: print('slow')
 a = socket.create_server(('127.0.0.1', 0)); b = socket.create_connection(a.getsockname()); b.sendall(b'x')
-"));
+"
+            ),
+        );
     });
     drop((listener, abstract_listener));
 }
@@ -203,11 +228,15 @@ a = socket.create_server(('127.0.0.1', 0)); b = socket.create_connection(a.getso
 #[test]
 fn two_sandboxes_of_root_have_different_uids_and_share_nothing() {
     let mut rig = crate::jail!();
+    // Two jailers, as when a server runs and somebody uses the command line: their ranges do not overlap.
+    let mut other = crate::jail!();
+    let (mine, theirs) = (rig.sh("true").uid, other.sh("true").uid);
     let first = rig.sh("echo secret > /tmp/f; echo secret > /dev/shm/f; echo secret > /data/f");
     let second = rig.sh("ls /tmp /dev/shm /data");
     assert!(!second.stdout.contains("f\n"), "{second:?}");
     if rustix::process::geteuid().is_root() {
         assert_ne!(first.uid, second.uid);
+        assert!(mine.unwrap().abs_diff(theirs.unwrap()) >= 64, "{mine:?} {theirs:?}");
         assert!(first.uid.unwrap() >= 300_000);
     }
 }

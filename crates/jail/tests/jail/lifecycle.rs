@@ -22,7 +22,8 @@ fn the_end_of_the_program_is_the_end_of_everything_it_started() {
     let mut rig = jail!();
     let begun = Instant::now();
     // The pipes stay open in the children; reading them to the end ends only when all are dead.
-    let run = rig.sh("sleep 1000 & setsid sleep 1000 & (setsid sh -c 'trap \"\" TERM HUP; sleep 1000' &) ; echo started");
+    let run =
+        rig.sh("sleep 1000 & setsid sleep 1000 & (setsid sh -c 'trap \"\" TERM HUP; sleep 1000' &) ; echo started");
     assert_eq!(run.stdout, "started\n");
     assert!(begun.elapsed() < Duration::from_secs(5));
 }
@@ -87,7 +88,8 @@ fn sleeper(rig: &mut Rig) -> (i32, Vec<std::os::fd::OwnedFd>) {
 fn gone(pid: i32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     // A zombie holds nothing; whoever adopted it reaps it.
-    state.is_err() || state.is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))
+    state.is_err()
+        || state.is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))
 }
 
 fn wait_gone(pid: i32) {

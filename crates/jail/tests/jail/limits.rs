@@ -18,7 +18,12 @@ fn memory_beyond_the_limit_is_killed_and_counted() {
 #[test]
 fn files_count_as_memory_too() {
     let mut rig = jail!();
-    let mut spec = rig.spec(&["/usr/bin/python3", "-I", "-c", "open('/data/f', 'wb').write(b'1' * (60 << 20)); open('/data/g', 'wb').write(b'1' * (60 << 20))"]);
+    let mut spec = rig.spec(&[
+        "/usr/bin/python3",
+        "-I",
+        "-c",
+        "open('/data/f', 'wb').write(b'1' * (60 << 20)); open('/data/g', 'wb').write(b'1' * (60 << 20))",
+    ]);
     spec.disk_bytes = 1 << 30;
     spec.limits.memory_bytes = 100 << 20;
     let run = rig.run(spec, None);

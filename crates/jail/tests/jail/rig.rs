@@ -43,7 +43,8 @@ impl User {
         }
         let folder = tempfile::tempdir_in("/tmp").map_err(|error| error.to_string())?;
         std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        std::fs::copy(env!("CARGO_BIN_EXE_fumehood-jailer"), folder.path().join("jailer")).map_err(|error| error.to_string())?;
+        std::fs::copy(env!("CARGO_BIN_EXE_fumehood-jailer"), folder.path().join("jailer"))
+            .map_err(|error| error.to_string())?;
         Ok(Self { folder, cgroup, cgroup_folders })
     }
 }
@@ -87,13 +88,7 @@ impl Run {
 }
 
 pub(crate) fn limits() -> JailLimits {
-    JailLimits {
-        memory_bytes: 256 << 20,
-        cpu_millis: 1000,
-        processes: 32,
-        file_size_bytes: 64 << 20,
-        open_files: 256,
-    }
+    JailLimits { memory_bytes: 256 << 20, cpu_millis: 1000, processes: 32, file_size_bytes: 64 << 20, open_files: 256 }
 }
 
 impl Rig {
@@ -132,7 +127,10 @@ impl Rig {
                 Err(_) => {}
             }
         }
-        root.push(RootEntry::File { at: "/etc/passwd".to_owned(), text: "sandbox:x:1000:1000::/home/sandbox:/bin/sh\n".to_owned() });
+        root.push(RootEntry::File {
+            at: "/etc/passwd".to_owned(),
+            text: "sandbox:x:1000:1000::/home/sandbox:/bin/sh\n".to_owned(),
+        });
         JailSpec {
             id,
             name: format!("t{id}"),

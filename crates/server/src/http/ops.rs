@@ -68,13 +68,16 @@ pub(crate) struct Ready {
     isolation: String,
 }
 
-/// Whether executions are accepted: 503 during shutdown.
+/// Whether executions are accepted: 503 during shutdown and while no sandbox can be started.
 #[utoipa::path(get, path = "/ready", tag = "operations", security(()),
     responses((status = 200, description = "Executions are accepted", body = Ready),
-        (status = 503, description = "Shutting down (`unavailable`)", body = ErrorBody), Refusals))]
+        (status = 503, description = "Shutting down, or no sandbox can be started right now (`unavailable`)", body = ErrorBody), Refusals))]
 pub(crate) async fn ready(State(state): State<Shared>) -> Result<Json<Ready>, ApiError> {
     if state.engine.load().draining {
         return Err(ApiError::unavailable("the server is shutting down"));
+    }
+    if let Some(why) = state.engine.unavailable() {
+        return Err(ApiError::unavailable(why));
     }
     Ok(Json(Ready { status: "ready", isolation: state.engine.isolation().level.to_string() }))
 }
