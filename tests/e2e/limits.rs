@@ -254,7 +254,7 @@ fn processes() -> usize {
 }
 
 /// Resident memory of the server, bytes.
-fn resident(server: &Server) -> u64 {
+pub(crate) fn resident(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.process.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024

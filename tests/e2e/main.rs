@@ -3,6 +3,9 @@
 //! Needs the default image (`fumehood image build`); where this host cannot confine processes each test says so and passes, and CI
 //! fails on that line.
 
+mod hostile;
 mod life;
 mod limits;
+mod programs;
+mod seeds;
 mod server;

@@ -34,6 +34,20 @@ const CODE_NAME: &str = "<code>";
 /// Read from a pipe at a time; the usual capacity of one.
 const PIPE_CHUNK: usize = 64 << 10;
 
+/// Frames that may wait for the guest to read them. The runner waits for each acknowledgement, so one is usual.
+const FRAMES_AHEAD: usize = 64;
+
+/// Most displays of one execution, however small.
+const MOST_DISPLAYS: usize = 1000;
+
+/// After so many events of output, small pieces are gathered for a moment before they are read: each event costs more memory than its
+/// text, and a program could write one byte at a time.
+const EVENTS_BEFORE_PACING: u32 = 1000;
+/// How long pieces are gathered.
+const PACE: Duration = Duration::from_millis(2);
+/// A piece from this size on is not small.
+const LARGE_PIECE: usize = 4096;
+
 /// A killed sandbox must be reported gone by then, or the machinery is broken.
 const BURIAL_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -111,7 +125,7 @@ struct Follower<'a> {
     frames: Option<OwnedReadHalf>,
     decoder: GuestDecoder,
     /// Frames out; closed for a plain program.
-    to_guest: Option<mpsc::UnboundedSender<Vec<u8>>>,
+    to_guest: Option<mpsc::Sender<Vec<u8>>>,
     /// Writers of frames and standard input; they end with this.
     writers: JoinSet<()>,
     disk: std::os::fd::OwnedFd,
@@ -127,6 +141,10 @@ struct Follower<'a> {
     killed: Option<KillReason>,
     claim: Option<GuestResult>,
     display_bytes: usize,
+    displays: usize,
+    output_events: u32,
+    /// Output is not read before this.
+    output_after: Instant,
 }
 
 impl<'a> Follower<'a> {
@@ -142,7 +160,7 @@ impl<'a> Follower<'a> {
             Guest::Program => (None, None),
             Guest::Runner(socket) => {
                 let (read, write) = UnixStream::into_split(socket);
-                let (sender, receiver) = mpsc::unbounded_channel();
+                let (sender, receiver) = mpsc::channel(FRAMES_AHEAD);
                 writers.spawn(send_frames(write, receiver));
                 (Some(read), Some(sender))
             }
@@ -168,6 +186,9 @@ impl<'a> Follower<'a> {
             killed: None,
             claim: None,
             display_bytes: 0,
+            displays: 0,
+            output_events: 0,
+            output_after: Instant::now(),
         }
     }
 
@@ -235,8 +256,8 @@ impl<'a> Follower<'a> {
             biased;
             () = self.job.record.cancel.cancelled(), if !over => Seen::Cancel,
             () = sleep_until(self.deadline.into()), if !over => Seen::Deadline,
-            _ = self.stdout.readable(), if self.open[0] => Seen::Stdout,
-            _ = self.stderr.readable(), if self.open[1] => Seen::Stderr,
+            () = paced(self.output_after, &self.stdout), if self.open[0] => Seen::Stdout,
+            () = paced(self.output_after, &self.stderr), if self.open[1] => Seen::Stderr,
             read = frames => Seen::Frames(read),
             report = &mut self.exit => Seen::Exit(report.unwrap_or_else(|_| lost())),
             () = tokio::time::sleep(BURIAL_PATIENCE), if over => Seen::Exit(lost()),
@@ -278,6 +299,10 @@ impl<'a> Follower<'a> {
                     let produced = self.job.record.output(stream, &buffer[..length]);
                     if produced > self.job.inner.config.output_hard_bytes {
                         self.end(KillReason::OutputLimit);
+                    }
+                    self.output_events = self.output_events.saturating_add(1);
+                    if self.output_events > EVENTS_BEFORE_PACING && length < LARGE_PIECE {
+                        self.output_after = Instant::now() + PACE;
                     }
                     if length < PIPE_CHUNK {
                         return;
@@ -378,20 +403,27 @@ impl<'a> Follower<'a> {
     }
 
     fn send(&mut self, frame: &HostFrame) {
-        if let (Some(to_guest), Ok(bytes)) = (&self.to_guest, frame.encode()) {
+        let (Some(to_guest), Ok(bytes)) = (&self.to_guest, frame.encode()) else { return };
+        match to_guest.try_send(bytes) {
             // A guest that is gone needs no frames.
-            to_guest.send(bytes).ok();
+            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
+            // It asks for acknowledgements without reading them: left alone, it could fill this host's memory.
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                self.end(KillReason::BrokenProtocol("acknowledgements are not read".to_owned()));
+            }
         }
     }
 
     fn display(&mut self, output: Output) {
         let size = output_size(&output);
-        if self.display_bytes + size > self.job.inner.config.max_display_bytes {
-            let message = format!("displays beyond {} MB are not kept", self.job.inner.config.max_display_bytes >> 20);
+        let most = self.job.inner.config.max_display_bytes;
+        if self.display_bytes + size > most || self.displays == MOST_DISPLAYS {
+            let message = format!("displays beyond {} MB or {MOST_DISPLAYS} in number are not kept", most >> 20);
             self.job.record.warn(Notice { code: "displays_truncated".to_owned(), message });
             return;
         }
         self.display_bytes += size;
+        self.displays += 1;
         self.job.record.display(output);
     }
 
@@ -434,7 +466,7 @@ impl<'a> Follower<'a> {
             false => (Outcome::Infra, Fault::Infra),
         };
         let message = match &report.failed_step {
-            Some((step, cause)) => format!("the sandbox could not be made: {step}: {cause}"),
+            Some(failed) => format!("the sandbox could not be made: could not {}: {}", failed.step, failed.cause),
             None => format!("the given files could not be written into the workspace: {error}"),
         };
         Execution {
@@ -552,13 +584,20 @@ fn bounded(mut text: String) -> String {
     text
 }
 
+/// Waits until a pipe is to be read.
+async fn paced(after: Instant, pipe: &pipe::Receiver) {
+    sleep_until(after.into()).await;
+    // An error shows when reading.
+    pipe.readable().await.ok();
+}
+
 /// Writes standard input, then closes it.
 async fn feed(mut stdin: pipe::Sender, bytes: bytes::Bytes) {
     // A program that does not read its input, or is gone, is no error.
     stdin.write_all(&bytes).await.ok();
 }
 
-async fn send_frames(mut socket: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) {
+async fn send_frames(mut socket: OwnedWriteHalf, mut frames: mpsc::Receiver<Vec<u8>>) {
     while let Some(frame) = frames.recv().await {
         if socket.write_all(&frame).await.is_err() {
             return;

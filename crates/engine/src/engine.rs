@@ -142,6 +142,21 @@ pub(crate) struct Inner {
     ended: Notify,
 }
 
+/// Takes one off a counter when it goes, even by a panic. The counter was raised before.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(counter: &'a AtomicUsize) -> Self {
+        Self(counter)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 #[derive(Default)]
 struct Records {
     by_id: BTreeMap<ExecutionId, Arc<Record>>,
@@ -199,31 +214,35 @@ impl Engine {
         let ticket = Ticket { id, events: record.log.clone() };
         let engine = self.clone();
         let accepted = Instant::now();
-        let span = tracing::Span::current();
-        tokio::spawn(tracing::Instrument::instrument(async move { engine.run(record, spec, accepted).await }, span));
+        let run = async move {
+            let (kept, runner) = (Arc::clone(&record), engine.clone());
+            let run = async move { runner.run(&record, &spec, accepted).await };
+            // In a task of its own, so that even a bug in it ends in an outcome and nobody waits for ever.
+            let ended = tokio::spawn(tracing::Instrument::in_current_span(run)).await;
+            let execution = ended.unwrap_or_else(|error| {
+                tracing::error!(%error, "the task of an execution broke off");
+                kept.broke_off(engine.0.clock.stamp())
+            });
+            engine.finish(&kept, execution);
+        };
+        tokio::spawn(tracing::Instrument::in_current_span(run));
         Ok(ticket)
     }
 
-    async fn run(&self, record: Arc<Record>, spec: ExecutionSpec, accepted: Instant) {
+    async fn run(&self, record: &Record, spec: &ExecutionSpec, accepted: Instant) -> Execution {
         let inner = &self.0;
-        let place = tokio::select! {
-            biased;
-            () = record.cancel.cancelled() => None,
-            place = Arc::clone(&inner.places).acquire_owned() => place.ok(),
-        };
-        inner.queued.fetch_sub(1, Ordering::AcqRel);
-        let execution = match place {
-            None => record.never_ran(inner.clock.stamp()),
-            Some(place) => {
-                inner.running.fetch_add(1, Ordering::AcqRel);
-                let job = Job { inner: inner.as_ref(), record: &record, spec: &spec, queued: accepted.elapsed() };
-                let execution = driver::drive(job).await;
-                inner.running.fetch_sub(1, Ordering::AcqRel);
-                drop(place);
-                execution
+        let place = {
+            let _queued = Counted::new(&inner.queued);
+            tokio::select! {
+                biased;
+                () = record.cancel.cancelled() => None,
+                place = Arc::clone(&inner.places).acquire_owned() => place.ok(),
             }
         };
-        self.finish(&record, execution);
+        let Some(_place) = place else { return record.never_ran(inner.clock.stamp()) };
+        inner.running.fetch_add(1, Ordering::AcqRel);
+        let _running = Counted::new(&inner.running);
+        driver::drive(Job { inner: inner.as_ref(), record, spec, queued: accepted.elapsed() }).await
     }
 
     fn finish(&self, record: &Record, execution: Execution) {

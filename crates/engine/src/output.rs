@@ -65,6 +65,8 @@ pub(crate) struct Kept {
     tail_budget: usize,
     /// Text that may still be shown live.
     live_budget: usize,
+    /// It has been told that nothing more is shown live.
+    exhausted: bool,
     /// Bytes of text dropped from the front of the tail.
     cut: u64,
     /// Bytes produced by the program.
@@ -91,6 +93,7 @@ impl Kept {
             head_budget: budget / 2,
             tail_budget: budget - budget / 2,
             live_budget: budget,
+            exhausted: false,
             cut: 0,
             produced: 0,
         }
@@ -124,8 +127,9 @@ impl Kept {
         self.cut += excess as u64;
 
         let shown = floor_boundary(text, self.live_budget);
-        let exhausted = shown < text.len() && self.live_budget > 0;
-        self.live_budget = if exhausted { 0 } else { self.live_budget - shown };
+        let exhausted = shown < text.len() && !self.exhausted;
+        self.exhausted |= exhausted;
+        self.live_budget = if self.exhausted { 0 } else { self.live_budget - shown };
         Live { text: text[..shown].to_owned(), exhausted }
     }
 
@@ -189,6 +193,10 @@ mod tests {
         assert_eq!(kept.push(b"ab"), Live { text: "ab".to_owned(), exhausted: false });
         assert_eq!(kept.push(b"cde"), Live { text: "cd".to_owned(), exhausted: true });
         assert_eq!(kept.push(b"f"), Live::default());
+        // A piece that ends just at the budget is no reason not to tell of the next.
+        let mut kept = Kept::new(4);
+        assert!(!kept.push(b"abcd").exhausted);
+        assert_eq!(kept.push(b"e"), Live { text: String::new(), exhausted: true });
     }
 
     proptest! {

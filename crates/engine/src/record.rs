@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::event::{EventBody, EventLog};
 use crate::execution::{
-    Execution, ExecutionError, Isolation, JsonMap, Metrics, Notice, Outcome, Output, PolicyReport, Status,
+    Execution, ExecutionError, Fault, Isolation, JsonMap, Metrics, Notice, Outcome, Output, PolicyReport, Status,
 };
 use crate::ids::ExecutionId;
 use crate::output::Kept;
@@ -106,8 +106,10 @@ impl Record {
             State::Open(_) => 0,
             State::Final(execution) => {
                 let displays: usize = execution.outputs.iter().map(output_size).sum();
-                let result = execution.result.to_string().len();
-                2 * (execution.stdout.len() + execution.stderr.len() + displays) + result + 4096
+                let text = execution.stdout.len() + execution.stderr.len();
+                let claims =
+                    json_size(&execution.result) + json_size(&execution.dataframe) + json_size(&execution.variables);
+                2 * (text + displays) + claims + json_size(&execution.error) + 4096
             }
         }
     }
@@ -188,6 +190,25 @@ impl Record {
         }
     }
 
+    /// An execution whose task broke off: a bug of ours.
+    pub(crate) fn broke_off(&self, now: String) -> Execution {
+        Execution {
+            status: Status::Failed,
+            outcome: Some(Outcome::Infra),
+            fault: Some(Fault::Infra),
+            error: Some(ExecutionError {
+                code: Outcome::Infra.as_str().to_owned(),
+                kind: Outcome::Infra.as_str().to_owned(),
+                message: "the server failed while running this; its log says more".to_owned(),
+                line: None,
+                traceback: Vec::new(),
+                hint: None,
+            }),
+            finished_at: Some(now),
+            ..self.draft()
+        }
+    }
+
     /// An execution that was cancelled before it had a sandbox.
     pub(crate) fn never_ran(&self, now: String) -> Execution {
         Execution {
@@ -226,6 +247,23 @@ impl Open {
 
 /// Bytes of a display, roughly.
 pub(crate) fn output_size(output: &Output) -> usize {
-    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string().len(), str::len);
-    output.mime.iter().map(|(name, value)| name.len() + text(value)).sum()
+    json_size(output)
+}
+
+/// Bytes of a value as JSON, without writing it.
+fn json_size(value: &impl serde::Serialize) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Counting cannot fail, and these values are JSON already.
+    serde_json::to_writer(&mut count, value).ok();
+    count.0
 }

@@ -51,12 +51,14 @@ fn install_below(parent: &Path, image: &Image) -> io::Result<PathBuf> {
     }
     compile(building.path(), image);
     make_readable(building.path())?;
-    match fs::rename(building.keep(), &folder) {
-        // Another process of this binary was faster.
-        Err(_) if folder.exists() => Ok(folder),
-        Err(error) => Err(error),
-        Ok(()) => Ok(folder),
+    match fs::rename(building.path(), &folder) {
+        // Nothing of it is left to be removed.
+        Ok(()) => drop(building.keep()),
+        // Another process of this binary was faster; what was built here goes.
+        Err(_) if folder.exists() => {}
+        Err(error) => return Err(error),
     }
+    Ok(folder)
 }
 
 /// Compiles the modules, which saves every sandbox from doing so. Only with the host's own interpreter: that of a foreign image

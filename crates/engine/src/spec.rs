@@ -44,7 +44,7 @@ pub enum Language {
     Python,
     /// On Node.js, where the image has it.
     Javascript,
-    /// On Node.js 22.6 or later, where the image has it.
+    /// On Node.js 22.18, 23.6 or later, where the image has it.
     Typescript,
     /// On bash.
     Bash,
@@ -211,7 +211,7 @@ impl ExecutionRequest {
     }
 }
 
-/// `null` given is not the same as nothing given... but both mean that there is no input.
+/// `null` means that there is no input, as does leaving it out.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Ok(Some(Value::deserialize(deserializer)?).filter(|value| !value.is_null()))
 }
@@ -422,7 +422,10 @@ impl ExecutionRequest {
         let template = template_name(self.template.as_deref())?;
         let policy_name = self.policy.unwrap_or_else(|| DEFAULT_POLICY.to_owned());
         if policy_name != DEFAULT_POLICY {
-            return Err(FieldError::new("policy", format!("no policy {policy_name:?}; there is {DEFAULT_POLICY:?}")));
+            return Err(FieldError::new(
+                "policy",
+                format!("{policy_name:?} does not exist; there is {DEFAULT_POLICY:?}"),
+            ));
         }
         if self.result_var.as_deref().is_some_and(|name| name.is_empty() || name.len() > 200) {
             return Err(FieldError::new("result_var", "must be the name of a variable"));
@@ -521,7 +524,7 @@ fn template_name(given: Option<&str>) -> Result<String, FieldError> {
     let given = given.unwrap_or(DEFAULT_TEMPLATE);
     match given.split_once('@').unwrap_or((given, "1")) {
         (DEFAULT_TEMPLATE, "1") => Ok(DEFAULT_TEMPLATE.to_owned()),
-        _ => Err(FieldError::new("template", format!("no template {given:?}; there is \"{DEFAULT_TEMPLATE}@1\""))),
+        _ => Err(FieldError::new("template", format!("{given:?} does not exist; there is \"{DEFAULT_TEMPLATE}@1\""))),
     }
 }
 

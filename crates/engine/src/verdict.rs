@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fumehood_wire::{GuestError, GuestResult};
 
-use crate::backend::{Ended, ExitReport};
+use crate::backend::{Ended, ExitReport, FailedStep};
 use crate::execution::{Denial, ExecutionError, Fault, Outcome, Status};
 use crate::spec::Limits;
 
@@ -57,6 +57,9 @@ const ENOSPC: i64 = 28;
 const EFBIG: i64 = 27;
 const EDQUOT: i64 = 122;
 
+/// Exit code of a runner that lost its connection.
+const RUNNER_DISCONNECTED: i32 = 70;
+
 const SIGKILL: i32 = 9;
 const SIGXFSZ: i32 = 25;
 const SIGSYS: i32 = 31;
@@ -101,8 +104,8 @@ fn end(observed: &Observed<'_>) -> Verdict {
         }
         _ => {}
     }
-    if let Some((step, cause)) = &exit.failed_step {
-        return failed(Outcome::Infra, Fault::Infra, format!("the sandbox could not be made: {step}: {cause}"), None);
+    if let Some(failed_step) = &exit.failed_step {
+        return never_ran(failed_step, observed.runner);
     }
     let killed_from_outside = matches!(exit.ended, None | Some(Ended::Signaled(SIGKILL)));
     if exit.oom_kills > 0 && killed_from_outside {
@@ -117,11 +120,7 @@ fn end(observed: &Observed<'_>) -> Verdict {
                 None,
             );
         }
-        Some(KillReason::BrokenProtocol(detail)) => {
-            let message = format!("the interpreter's connection to the host broke: {detail}");
-            let hint = "the code wrote to or closed a descriptor it did not open; leave descriptors above 2 alone";
-            return failed(Outcome::Lost, Fault::User, message, Some(hint));
-        }
+        Some(KillReason::BrokenProtocol(detail)) => return disconnected(detail),
         _ => {}
     }
     match exit.ended {
@@ -129,6 +128,17 @@ fn end(observed: &Observed<'_>) -> Verdict {
         Some(Ended::Signaled(signal)) => signaled(signal, observed),
         Some(Ended::Exited(code)) => exited(code, observed),
     }
+}
+
+/// Nothing of the caller's ran. A program or working directory of the caller's that does not work is the caller's, as in a shell.
+fn never_ran(failed_step: &FailedStep, runner: bool) -> Verdict {
+    let FailedStep { step, cause, caller } = failed_step;
+    if *caller && !runner {
+        const NOT_FOUND: i32 = 127;
+        let message = format!("could not {step}: {cause}");
+        return Verdict { exit_code: Some(NOT_FOUND), ..failed(Outcome::Exited, Fault::User, message, None) };
+    }
+    failed(Outcome::Infra, Fault::Infra, format!("the sandbox could not be made: could not {step}: {cause}"), None)
 }
 
 fn failed(outcome: Outcome, fault: Fault, message: String, hint: Option<&str>) -> Verdict {
@@ -190,7 +200,7 @@ fn signaled(signal: i32, observed: &Observed<'_>) -> Verdict {
         Outcome::Signaled,
         Fault::User,
         format!("ended by signal {signal} ({name}: {meaning})"),
-        Some(
+        (signal != SIGKILL).then_some(
             "usually a fault in native code: a wrong pointer through ctypes, a bug in an extension module, or too deep recursion",
         ),
     );
@@ -212,6 +222,9 @@ fn exited(code: i32, observed: &Observed<'_>) -> Verdict {
         let message = format!("the interpreter ended with exit code {code} before it was ready; see stderr");
         return failed(Outcome::Infra, Fault::Infra, message, None);
     }
+    if observed.runner && observed.claim.is_none() && code == RUNNER_DISCONNECTED {
+        return disconnected("it was closed");
+    }
     if code == 0 {
         return Verdict {
             status: Status::Completed,
@@ -232,6 +245,13 @@ fn exited(code: i32, observed: &Observed<'_>) -> Verdict {
     Verdict { exit_code: Some(code), ..verdict }
 }
 
+/// The runner's connection was tampered with; only the user's code could have done that.
+fn disconnected(detail: &str) -> Verdict {
+    let message = format!("the interpreter's connection to the host broke: {detail}");
+    let hint = "the code wrote to or closed a descriptor it did not open; leave descriptors above 2 alone";
+    failed(Outcome::Lost, Fault::User, message, Some(hint))
+}
+
 /// An uncaught error, or the limit behind it where the host saw the limit being hit.
 fn exception(claim: &GuestError, observed: &Observed<'_>) -> Verdict {
     let says = |text: &str| claim.message.contains(text);
@@ -239,13 +259,16 @@ fn exception(claim: &GuestError, observed: &Observed<'_>) -> Verdict {
     let no_room = matches!(claim.errno, Some(ENOSPC | EDQUOT)) && observed.disk_full;
     let too_large = claim.errno == Some(EFBIG);
     let mut verdict = if refused_process && observed.exit.process_limit_hits > 0 {
-        failed(Outcome::ProcessLimit, Fault::Limit, String::new(), None)
+        let remedy = "start fewer processes and threads at once, or raise limits.processes";
+        failed(Outcome::ProcessLimit, Fault::Limit, String::new(), Some(remedy))
     } else if no_room || too_large {
         disk_limit(observed, String::new())
     } else {
         failed(Outcome::Exception, Fault::User, String::new(), None)
     };
-    let hint = claim.hint.clone().or_else(|| verdict.error.as_ref().and_then(|error| error.hint.clone()));
+    // Of a limit the host knows more than the guest: its name and how to raise it.
+    let ours = verdict.error.take().and_then(|error| error.hint);
+    let hint = ours.or_else(|| claim.hint.clone());
     verdict.error = Some(ExecutionError {
         code: verdict.outcome.as_str().to_owned(),
         kind: claim.kind.clone(),
@@ -362,9 +385,13 @@ mod tests {
 
     #[test]
     fn our_faults_are_ours() {
-        let step =
-            ExitReport { failed_step: Some(("mount /proc".to_owned(), "EPERM".to_owned())), ..ExitReport::default() };
-        assert_eq!(verdict(None, &step, None, false).fault, Some(Fault::Infra));
+        let step = |caller| FailedStep { step: "mount /proc".to_owned(), cause: "EPERM".to_owned(), caller };
+        let failed = ExitReport { failed_step: Some(step(false)), ..ExitReport::default() };
+        assert_eq!(verdict(None, &failed, None, false).fault, Some(Fault::Infra));
+        // The interpreter of the image is ours, a program of the caller's is not.
+        assert_eq!(never_ran(&step(true), true).fault, Some(Fault::Infra));
+        let not_found = never_ran(&step(true), false);
+        assert_eq!((not_found.fault, not_found.exit_code), (Some(Fault::User), Some(127)));
         let lost = ExitReport { lost: true, ..ExitReport::default() };
         assert_eq!(verdict(None, &lost, None, false).outcome, Outcome::Lost);
     }

@@ -213,6 +213,7 @@ fn mount_proc() -> Result<(), JailError> {
         if Path::new(&path).exists() {
             // Absolute: the host's, still in sight before the pivot.
             let cover = clone_tree(CWD, "/dev/null").at(Step::MountProc, path.clone())?;
+            sys::restrict_mount(cover.as_fd(), NO_SUID | NO_EXEC, false).at(Step::MountProc, path.clone())?;
             attach(&cover, CWD, &path).at(Step::MountProc, path.clone())?;
         }
     }

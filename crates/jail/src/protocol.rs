@@ -3,10 +3,12 @@
 //! Sequenced-packet sockets: one message is one JSON value, with descriptors beside it. Both ends are this binary, so a
 //! message that cannot be read is a bug or an attack and ends the conversation.
 
-use std::io;
+use std::fs;
+use std::io::{self, Read, Seek, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -16,8 +18,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::JailError;
 
-/// Longest message, in bytes. A spawn carries the environment and arguments, which the engine bounds to far less.
-pub const MAX_MESSAGE: usize = 192 << 10;
+/// Longest message sent in the packet itself, in bytes; the kernel bounds packets to somewhat more.
+const MAX_PACKET: usize = 64 << 10;
+
+/// Longest message at all, in bytes. A spawn carries environment and arguments, which the engine bounds to far less.
+pub const MAX_MESSAGE: usize = 4 << 20;
+
+/// A packet of this one byte, which no JSON begins with, says that the message is in the last descriptor beside it.
+const IN_FILE: &[u8] = &[0];
 
 /// Most descriptors beside one message.
 const MAX_FDS: usize = 8;
@@ -197,18 +205,29 @@ pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// Sends one message with descriptors beside it.
 ///
 /// # Errors
-/// As `sendmsg`; `InvalidInput` when it is too long.
+/// As `sendmsg`; `InvalidInput` when it is too long, which says nothing about the other end.
 pub fn send<T: Serialize>(socket: impl AsFd, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let bytes = serde_json::to_vec(message)?;
-    if bytes.len() > MAX_MESSAGE {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "message to the jailer is too long"));
+    if bytes.len() <= MAX_PACKET {
+        return send_packet(socket, &bytes, fds);
     }
+    if bytes.len() > MAX_MESSAGE {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "message is too long"));
+    }
+    let mut file = fs::File::from(memfd_create("message", MemfdFlags::CLOEXEC)?);
+    file.write_all(&bytes)?;
+    file.rewind()?;
+    let fds: Vec<_> = fds.iter().copied().chain([file.as_fd()]).collect();
+    send_packet(socket, IN_FILE, &fds)
+}
+
+fn send_packet(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors"));
     }
-    let sent = sendmsg(socket, &[io::IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    let sent = sendmsg(socket, &[io::IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
     if sent != bytes.len() {
         return Err(io::Error::new(io::ErrorKind::WriteZero, "a message was cut"));
     }
@@ -220,7 +239,7 @@ pub fn send<T: Serialize>(socket: impl AsFd, message: &T, fds: &[BorrowedFd<'_>]
 /// # Errors
 /// As `recvmsg`; `InvalidData` when it is not a message.
 pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    let mut buffer = vec![0; MAX_MESSAGE + 1];
+    let mut buffer = vec![0; MAX_PACKET + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = recvmsg(socket, &mut [io::IoSliceMut::new(&mut buffer)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
@@ -230,10 +249,17 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, 
             fds.extend(received);
         }
     }
-    if received.bytes == 0 {
+    let packet = &buffer[..received.bytes];
+    if packet.is_empty() {
         return Ok(None);
     }
-    Ok(Some((serde_json::from_slice(&buffer[..received.bytes])?, fds)))
+    if packet != IN_FILE {
+        return Ok(Some((serde_json::from_slice(packet)?, fds)));
+    }
+    let file = fds.pop().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the message is missing"))?;
+    let mut bytes = Vec::new();
+    fs::File::from(file).take(MAX_MESSAGE as u64).read_to_end(&mut bytes)?;
+    Ok(Some((serde_json::from_slice(&bytes)?, fds)))
 }
 
 #[cfg(test)]
@@ -250,5 +276,20 @@ mod tests {
         assert_eq!(fds.len(), 1);
         drop(left);
         assert!(receive::<Request>(&right).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_message_longer_than_a_packet_arrives_too_and_an_endless_one_is_refused() {
+        let (left, right) = packet_pair().unwrap();
+        let (extra, _) = packet_pair().unwrap();
+        let config = |length| JailerConfig { cgroup_parent: Some("\u{1}".repeat(length)), ..JailerConfig::default() };
+        send(&left, &Request::Configure(config(100_000)), &[extra.as_fd()]).unwrap();
+        let (request, fds) = receive::<Request>(&right).unwrap().unwrap();
+        assert!(
+            matches!(request, Request::Configure(config) if config.cgroup_parent.as_ref().unwrap().len() == 100_000)
+        );
+        assert_eq!(fds.len(), 1);
+        let error = send(&left, &Request::Configure(config(MAX_MESSAGE)), &[]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 }

@@ -109,13 +109,24 @@ pub enum Ended {
     Signaled(i32),
 }
 
+/// A step that failed before the program ran.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedStep {
+    /// The step, for example `mount /proc`.
+    pub step: String,
+    /// Why.
+    pub cause: String,
+    /// The step is about something the caller chose: the program or the working directory.
+    pub caller: bool,
+}
+
 /// What the host saw of a sandbox that ended.
 #[derive(Debug, Clone, Default)]
 pub struct ExitReport {
     /// End of the main program; `None` when the whole sandbox was killed before it ended.
     pub ended: Option<Ended>,
     /// A set-up step that failed inside, before the program ran.
-    pub failed_step: Option<(String, String)>,
+    pub failed_step: Option<FailedStep>,
     /// Processes killed for memory.
     pub oom_kills: u64,
     /// Times that the process limit refused a process.

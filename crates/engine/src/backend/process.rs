@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use fumehood_jail::Step;
 use fumehood_jail::jailer::JailerLink;
 use fumehood_jail::protocol::{self, JailLimits, JailSpec, Reply, Request, RootEntry};
 use futures::future::{BoxFuture, FutureExt};
@@ -22,7 +23,7 @@ use tokio::net::unix::pipe;
 use tokio::net::{UnixDatagram, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Backend, BackendReport, Ended, ExitReport, Guest, Kill, Sandbox, SandboxSpec, StartError};
+use super::{Backend, BackendReport, Ended, ExitReport, FailedStep, Guest, Kill, Sandbox, SandboxSpec, StartError};
 use crate::files;
 use crate::image::Image;
 use crate::spec::{ExecutionSpec, FieldError, IsolationLevel, Language, Limits};
@@ -267,7 +268,7 @@ fn step(step: &str, cause: &dyn std::fmt::Display) -> StartError {
 
 fn failed_start(report: ExitReport) -> StartError {
     match report.failed_step {
-        Some((step, cause)) => StartError::Step { step, cause },
+        Some(FailedStep { step, cause, .. }) => StartError::Step { step, cause },
         None if report.oom_kills > 0 => step("build the sandbox", &"the memory limit is too small for it"),
         None => step("start the sandbox", &"it ended before it was ready"),
     }
@@ -397,9 +398,17 @@ impl Conversation {
             while let Some(Outgoing { request, fds }) = outgoing.recv().await {
                 let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
                 let send = || protocol::send(&socket, &request, &borrowed);
-                if let Err(error) = socket.async_io(tokio::io::Interest::WRITABLE, send).await {
-                    tracing::error!(%error, "the jailer does not take requests");
-                    return;
+                match socket.async_io(tokio::io::Interest::WRITABLE, send).await {
+                    Ok(()) => {}
+                    // This one request cannot be told; the conversation goes on.
+                    Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
+                        tracing::error!(%error, "a request could not be sent");
+                        shared.give_up(&request);
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "the jailer does not take requests");
+                        return;
+                    }
                 }
             }
         };
@@ -439,6 +448,13 @@ impl Shared {
         self.requests.lock().as_ref().is_some_and(|requests| requests.send(outgoing).is_ok())
     }
 
+    /// Has whoever waits for this request to start a sandbox find that nobody will answer.
+    fn give_up(&self, request: &Request) {
+        if let Request::Spawn(spec) = request {
+            self.waiting.lock().starting.remove(&spec.id);
+        }
+    }
+
     fn lose_everything(&self) {
         *self.requests.lock() = None;
         let mut waiting = self.waiting.lock();
@@ -476,7 +492,11 @@ fn translate(report: protocol::ExitReport) -> ExitReport {
     });
     ExitReport {
         ended,
-        failed_step: report.error.map(|error| (error.step.to_string(), detail(&error))),
+        failed_step: report.error.map(|error| FailedStep {
+            caller: matches!(error.step, Step::Exec | Step::EnterDirectory),
+            step: error.step.to_string(),
+            cause: detail(&error),
+        }),
         oom_kills: report.oom_kills,
         process_limit_hits: report.process_limit_hits,
         memory_peak_bytes: report.memory_peak_bytes,
@@ -514,7 +534,7 @@ impl Backend for ProcessBackend {
             }
         }
         if execution.language == Language::Typescript && !self.image.runs_typescript {
-            let message = "typescript needs Node.js 22.6 or later, which the image does not have";
+            let message = "typescript needs Node.js 22.18, 23.6 or later, which the image does not have";
             return Err(FieldError::new("language", message));
         }
         self.argv(execution).map(drop)

@@ -58,13 +58,13 @@ enum Command {
 #[derive(Debug, Clone, Default, Args)]
 struct Common {
     /// Configuration file, TOML or YAML
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// Where data are kept [default: /var/lib/fumehood for root, the XDG data folder otherwise]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", global = true)]
     data_dir: Option<PathBuf>,
     /// Where images are kept [default: `images` in the data folder]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", global = true)]
     images_dir: Option<PathBuf>,
 }
 

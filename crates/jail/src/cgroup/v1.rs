@@ -36,13 +36,12 @@ impl Hierarchy {
             sweep(&above);
             *folder = above.join(&instance);
             make(folder).map_err(|error| {
-                let remedy = "let root make a folder for you in each of memory, pids, cpu and cpuacct, \
-                              give it to you with chown -R, and name it in process.cgroup_parent";
-                JailError::new(
-                    Step::PrepareCgroup,
-                    folder.display().to_string(),
-                    format!("{error}; if you are not root: {remedy}"),
-                )
+                let remedy = match error.kind() {
+                    std::io::ErrorKind::NotFound => "; the folder named in process.cgroup_parent does not exist there",
+                    _ => "; let root make a folder in each of memory, pids, cpu and cpuacct, give it to the user of this server \
+                          with chown -R, and name it in process.cgroup_parent",
+                };
+                JailError::new(Step::PrepareCgroup, folder.display().to_string(), format!("{error}{remedy}"))
             })?;
         }
         Ok(Self { folders })

@@ -11,6 +11,9 @@ use super::{Counters, instance_name, own_folder, read_keyed, read_number, sweep,
 use crate::error::{At, JailError, Step};
 use crate::protocol::JailLimits;
 
+/// Where the server goes so that its folder can hand down controllers.
+const LEAF: &str = "fumehood-server";
+
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 
 /// The folder of this jailer.
@@ -30,13 +33,18 @@ impl Hierarchy {
         let (point, root) = mount;
         let own = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
         let own = own_folder(point, root, own);
+        // A jailer that replaces a dead one starts where the server has stepped aside to.
+        let (own, aside) = match own.parent() {
+            Some(above) if own.file_name().is_some_and(|name| name == LEAF) => (above.to_owned(), true),
+            _ => (own, false),
+        };
         let mut tried = Vec::new();
         let candidates = match parent {
             Some(parent) => vec![point.join(parent.trim_start_matches('/'))],
             None => vec![own.clone(), point.clone()],
         };
         for above in candidates {
-            match Self::open_below(&above, above == own) {
+            match Self::open_below(&above, above == own && !aside) {
                 Ok(hierarchy) => return Ok(hierarchy),
                 Err(error) => tried.push(format!("{}: {}", above.display(), error.cause)),
             }
@@ -120,7 +128,7 @@ fn step_aside(folder: &Path) -> Result<(), JailError> {
     if listed.split_whitespace().any(|pid| !ours.iter().any(|our| our.to_string() == pid)) {
         return Err(JailError::new(Step::PrepareCgroup, "", "holds processes that are not this server's"));
     }
-    let leaf = folder.join("fumehood-server");
+    let leaf = folder.join(LEAF);
     fs::create_dir(&leaf).or_else(already).at(Step::PrepareCgroup, leaf.display().to_string())?;
     for pid in listed.split_whitespace() {
         write(&leaf, "cgroup.procs", pid)?;

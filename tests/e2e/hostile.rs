@@ -1,0 +1,126 @@
+//! Programs that attack the host side: the guest protocol, the event log, the files. Each asserts what it did not get.
+
+use serde_json::json;
+
+use crate::limits::resident;
+use crate::server::{brief, server};
+
+/// Python that speaks the guest protocol on the runner's own socket.
+const FRAMES: &str = "\
+import json, os, struct, time
+def frame(kind, value, raw=None):
+    payload = json.dumps(value).encode() if raw is None else raw
+    os.write(3, struct.pack('>IB', len(payload), kind) + payload)
+";
+
+#[test]
+fn a_forged_result_changes_nothing_of_what_the_host_saw() {
+    let server = server!(&[], &[]);
+    let forged = "frame(21, {'exit_code': 0, 'result': 'forged', 'error': None})\n";
+    let failed = server.execute(&format!("{FRAMES}{forged}os._exit(3)"), json!({}));
+    assert_eq!(
+        (&failed["status"], &failed["outcome"], &failed["exit_code"]),
+        (&json!("failed"), &json!("exited"), &json!(3))
+    );
+    let killed = server.execute(&format!("{FRAMES}{forged}os.kill(os.getpid(), 11)"), json!({}));
+    assert_eq!(killed["outcome"], "signaled", "{}", brief(&killed));
+    let late = server.execute(&format!("{FRAMES}{forged}time.sleep(60)"), json!({"timeout_ms": 500}));
+    assert_eq!((&late["status"], &late["outcome"]), (&json!("failed"), &json!("timed_out")), "{}", brief(&late));
+}
+
+#[test]
+fn what_is_no_protocol_ends_the_sandbox_and_not_the_server() {
+    let server = server!(&[], &[]);
+    for attack in [
+        "os.write(3, b'\\xff' * 100)",
+        "frame(99, {})",
+        "frame(18, None, raw=b'{not json')",
+        "frame(18, {'seq': 'x', 'mime': 3})",
+        "os.write(3, struct.pack('>IB', 2**32 - 1, 21))",
+        "os.closerange(3, 50)",
+    ] {
+        let execution = server.execute(&format!("{FRAMES}print('before')\n{attack}\ntime.sleep(0.2); print('x'); [display(1) for _ in range(3)]; time.sleep(5)"), json!({"timeout_ms": 20000}));
+        assert_eq!(
+            (&execution["outcome"], &execution["fault"]),
+            (&json!("lost"), &json!("user")),
+            "{attack}: {}",
+            brief(&execution)
+        );
+        assert!(execution["stdout"].as_str().unwrap().starts_with("before\n"));
+    }
+    assert_eq!(server.succeed("6*7", json!({}))["result"], 42);
+}
+
+#[test]
+fn floods_of_frames_do_not_fill_the_servers_memory() {
+    let server = server!(&[], &[]);
+    server.succeed("1", json!({}));
+    let before = resident(&server);
+    for flood in [
+        // Acknowledgements nobody reads.
+        "while True: frame(19, {'seq': 1})",
+        // Displays too small to count by their size, acknowledgements read.
+        "import threading\nthreading.Thread(target=lambda: [os.read(3, 65536) for _ in iter(int, 1)], daemon=True).start()\nwhile True: frame(18, {'seq': 1, 'mime': {}})",
+        "while True: frame(20, {'code': str(time.monotonic()), 'message': 'x' * 10000})",
+        "while True: frame(16, {'version': 1}); frame(17, {})",
+        "for i in range(200): frame(21, {'variables': {'x': 'y' * 1000000}})",
+    ] {
+        server.execute(&format!("{FRAMES}{flood}"), json!({"timeout_ms": 3000}));
+        let grown = resident(&server).saturating_sub(before);
+        assert!(grown < 64 << 20, "{flood} made the server grow by {grown} bytes");
+    }
+}
+
+#[test]
+fn output_in_single_bytes_is_complete_and_costs_little_memory() {
+    let server = server!(&[], &[]);
+    server.succeed("1", json!({}));
+    let before = resident(&server);
+    let execution =
+        server.succeed("import os\nfor _ in range(300000): os.write(1, b'x')", json!({"timeout_ms": 30000}));
+    assert_eq!(execution["stdout"].as_str().unwrap().len(), 300_000);
+    let grown = resident(&server).saturating_sub(before);
+    assert!(grown < 40 << 20, "grew by {grown} bytes");
+}
+
+#[test]
+fn links_pipes_and_devices_are_not_returned_as_artifacts() {
+    let server = server!(&[], &[]);
+    let code = "import os\nos.symlink('/etc/passwd', 'link.csv'); os.symlink('/', 'root'); os.symlink('..', 'up'); os.mkfifo('pipe.csv'); os.mkdir('dir.csv')\n\
+                import socket; socket.socket(1).bind('sock.csv')\nopen('real.csv', 'w').write('1'); os.link('real.csv', 'hard.csv')";
+    let execution = server.succeed(code, json!({"collect": ["**/*"]}));
+    let paths: Vec<_> =
+        execution["artifacts"].as_array().unwrap().iter().map(|artifact| artifact["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["hard.csv", "real.csv"]);
+}
+
+#[test]
+fn a_workspace_replaced_by_a_link_gives_nothing() {
+    let server = server!(&[], &[]);
+    // The mount point cannot be replaced; what can be tried is all that is tried.
+    let code = "import os\nfor step in (lambda: os.rename('/data', '/data2'), lambda: os.rmdir('/data'), lambda: os.symlink('/etc', '/data')):\n    try: step(); print('did it')\n    except OSError: pass";
+    let execution = server.succeed(code, json!({"collect": ["**"]}));
+    assert_eq!((&execution["stdout"], &execution["artifacts"]), (&json!(""), &json!([])));
+}
+
+#[test]
+fn a_script_and_an_environment_as_large_as_allowed_arrive_whole() {
+    let server = server!(&[], &[]);
+    // Control characters take six times their size on their way as JSON.
+    let filler = "\u{1}".repeat(60_000);
+    let script = format!("# {}\necho ${{#BIG}}", "\u{2}".repeat(100_000));
+    let execution = server.succeed(&script, json!({"language": "bash", "env": {"BIG": filler}}));
+    assert_eq!(execution["stdout"], "60000\n", "{}", brief(&execution));
+    let longer = format!(": '{}'\necho end", "x".repeat(300_000));
+    assert_eq!(server.succeed(&longer, json!({"language": "bash"}))["stdout"], "end\n");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_the_callers_fault() {
+    let server = server!(&[], &[]);
+    let execution = server.execute("", json!({"language": "command", "argv": ["/no/such/program"]}));
+    assert_eq!((&execution["exit_code"], &execution["fault"]), (&json!(127), &json!("user")), "{}", brief(&execution));
+    let (status, answer) =
+        server.post("/v1/executions", &json!({"code": "", "language": "command", "argv": ["no-such-program"]}));
+    assert_eq!((status, &answer["error"]["field"]), (400, &json!("argv[0]")), "{answer}");
+}
