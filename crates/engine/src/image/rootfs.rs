@@ -100,7 +100,9 @@ fn entries(rootfs: &Path, final_place: &Path) -> Result<Vec<RootEntry>, ImageErr
         let (path, at) = (rootfs.join(&name), format!("/{name}"));
         let kind = path.symlink_metadata().map_err(ImageError::io(&path))?;
         match name.as_str() {
-            "etc" => entries.extend(etc(&path, &final_place.join("etc"))?),
+            // One by one, so that the sandbox can put files of its own beside them.
+            "etc" => entries.extend(children(&path, &final_place.join("etc"), "/etc")?),
+            "opt" => entries.extend(children(&path, &final_place.join("opt"), "/opt")?),
             // The sandbox's own temporary folder is mounted there.
             "var" => {}
             _ if kind.is_symlink() => {
@@ -118,16 +120,20 @@ fn entries(rootfs: &Path, final_place: &Path) -> Result<Vec<RootEntry>, ImageErr
     Ok(entries)
 }
 
-/// The image's own `/etc`, but for the files that are ours.
-fn etc(folder: &Path, final_place: &Path) -> Result<Vec<RootEntry>, ImageError> {
+/// What lies in a folder of the image, but for what is ours.
+fn children(folder: &Path, final_place: &Path, inside: &str) -> Result<Vec<RootEntry>, ImageError> {
     let ours = basic_etc();
-    let is_ours = |at: &str| ours.iter().any(|entry| matches!(entry, RootEntry::File { at: other, .. } if other == at));
+    let is_ours = |at: &str| {
+        // A resolver's configuration would only make look-ups wait.
+        at == "/etc/resolv.conf"
+            || at == "/opt/fumehood"
+            || ours.iter().any(|entry| matches!(entry, RootEntry::File { at: other, .. } if other == at))
+    };
     let mut entries = Vec::new();
     for entry in fs::read_dir(folder).map_err(ImageError::io(folder))?.flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
-        let at = format!("/etc/{name}");
-        // A resolver's configuration would only make look-ups wait.
-        if is_ours(&at) || name == "resolv.conf" {
+        let at = format!("{inside}/{name}");
+        if is_ours(&at) {
             continue;
         }
         if entry.path().is_symlink() {
