@@ -108,8 +108,21 @@ fn explain(path: &str, sentence: &str) -> FieldError {
         (path, None) => path.to_owned(),
         (path, Some(name)) => format!("{path}.{name}"),
     };
-    let message = if missing.is_some() { "is required".to_owned() } else { format!("is wrong: {sentence}") };
+    let message =
+        if missing.is_some() { "is required".to_owned() } else { format!("is wrong: {}", for_people(sentence)) };
     FieldError::new(field, message)
+}
+
+/// Without the position in the text, which the field's name makes needless, and without names of Rust types.
+fn for_people(sentence: &str) -> String {
+    let sentence = sentence.rsplit_once(" at line ").map_or(sentence, |(sentence, _)| sentence);
+    [
+        ("expected i64", "expected a whole number"),
+        ("expected f64", "expected a number"),
+        ("expected a sequence", "expected a list"),
+    ]
+    .into_iter()
+    .fold(sentence.to_owned(), |sentence, (rust, plain)| sentence.replace(rust, plain))
 }
 
 /// Wraps the body so that what no handler wanted is still read for a while after the answer: many clients send a body whole
