@@ -82,7 +82,7 @@ fn every_open_figure_is_delivered_once_and_only_with_its_own_execution() {
         ("import matplotlib.pyplot as plt\nfor n in range(3):\n    plt.figure(); plt.plot([n, 1])", 3),
         ("import matplotlib.pyplot as plt\nplt.plot([7]); plt.show(); plt.close('all')", 1),
         ("import matplotlib.pyplot as plt\nplt.plot([7]); plt.savefig('x.png'); plt.close()", 0),
-        ("import matplotlib\nmatplotlib.use('TkAgg')\nimport matplotlib.pyplot as plt\nplt.plot([1]); plt.show()", 1),
+        ("import matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as plt\nplt.plot([1]); plt.show()", 1),
         ("print('no chart')", 0),
     ] {
         let execution = server.execute(code, json!({}));
@@ -487,29 +487,57 @@ fn thousands_of_lines_come_whole_and_a_line_of_megabytes_keeps_its_end() {
     );
 }
 
+/// Text of both streams as it arrived, and the last event.
+fn merged(server: &Server, code: &str) -> (String, Value) {
+    let (mut text, mut last) = (String::new(), Value::Null);
+    server.stream(&json!({ "code": code }), |_, event| {
+        text.push_str(event["data"]["text"].as_str().unwrap_or_default());
+        last = event;
+        true
+    });
+    (text, last)
+}
+
 #[test]
 fn output_of_both_streams_and_of_children_keeps_its_order() {
     let server = server!(&[], &[]);
     let code = r"import subprocess, sys
 for n in range(20):
     print('out', n)
+    subprocess.run(['echo', 'child out'])
     print('err', n, file=sys.stderr)
-    subprocess.run('echo child out; echo child err >&2', shell=True)
+    subprocess.run('echo child err >&2', shell=True)
 sys.stdout.write('no newline')
 raise LookupError('at last')";
-    let (mut merged, mut last) = (String::new(), Value::Null);
-    server.stream(&json!({ "code": code }), |_, event| {
-        merged.push_str(event["data"]["text"].as_str().unwrap_or_default());
-        last = event;
-        true
-    });
-    let mut expected: String = (0..20).map(|n| format!("out {n}\nerr {n}\nchild out\nchild err\n")).collect();
+    let (text, last) = merged(&server, code);
+    let mut expected: String = (0..20).map(|n| format!("out {n}\nchild out\nerr {n}\nchild err\n")).collect();
     expected.push_str("no newlineTraceback (most recent call last):\n");
-    assert!(merged.starts_with(&expected), "{merged}");
-    assert!(merged.ends_with("LookupError: at last\n"), "{merged}");
+    assert!(text.starts_with(&expected), "{text}");
+    assert!(text.ends_with("LookupError: at last\n"), "{text}");
     assert_eq!((&last["type"], &last["data"]["error"]["type"]), (&json!("result"), &json!("LookupError")));
     let stdout: String = (0..20).map(|n| format!("out {n}\nchild out\n")).collect();
     assert_eq!(last["data"]["stdout"], stdout + "no newline");
+}
+
+#[test]
+fn what_a_program_says_on_one_stream_comes_before_what_its_child_then_says_on_the_other() {
+    let server = server!(&[], &[]);
+    for start in ["subprocess.run(['echo', 'child'])", "os.system('echo child')", "fork()"] {
+        let code = format!(
+            r"import os, subprocess, sys
+def fork():
+    pid = os.fork()
+    if pid == 0:
+        os.write(1, b'child\n')
+        os._exit(0)
+    os.waitpid(pid, 0)
+for n in range(50):
+    print('parent', n, file=sys.stderr)
+    {start}"
+        );
+        let expected: String = (0..50).map(|n| format!("parent {n}\nchild\n")).collect();
+        assert_eq!(merged(&server, &code).0, expected, "{start}");
+    }
 }
 
 #[test]
@@ -545,7 +573,7 @@ fn progress_bars_arrive_as_they_were_written() {
 fn text_that_is_no_unicode_never_breaks_the_answer() {
     let server = server!(&[], &[]);
     let plain = "naïve 🥟 👨‍👩‍👧 漢字 ẞ \u{7f}\u{1b}[1m";
-    assert_eq!(prints(&server, &format!("print({plain:?})"), json!({})), format!("{plain}\n"));
+    assert_eq!(prints(&server, &format!("print('{plain}')"), json!({})), format!("{plain}\n"));
     let execution = server.succeed("half = 'a\\ude00b'\nprint(half)\n[half, {half: 1}]", json!({}));
     let stdout = execution["stdout"].as_str().unwrap();
     assert!(stdout.starts_with('a') && stdout.ends_with("b\n"), "{stdout}");
@@ -774,7 +802,7 @@ fn everyday_packages_are_imported_without_a_word_in_the_first_execution() {
     let server = server!(&[], &[]);
     let code = r"import argparse, array, asyncio, bz2, concurrent.futures, csv, ctypes, dbm, decimal, email, getpass, gzip, hashlib, html.parser
 import http.server, inspect, locale, lzma, multiprocessing.shared_memory, pickle, platform, queue, secrets, shelve, signal, socket
-import sqlite3, ssl, tempfile, threading, tkinter.constants, tomllib, unittest, uuid, wave, xml.dom, zipfile, zlib, zoneinfo
+import sqlite3, ssl, tempfile, threading, tomllib, unittest, uuid, wave, xml.dom, zipfile, zlib, zoneinfo
 import numpy, pandas, polars, pyarrow, scipy.optimize, sklearn.ensemble, statsmodels.api, sympy
 import matplotlib.pyplot as plt, seaborn, plotly.express, PIL.Image, openpyxl, requests, jinja2, tabulate, tqdm, pytest
 plt.plot([1, 2]); plt.close()
@@ -1001,7 +1029,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(answers))
 print({name: answer for name, answer in answers.items() if answer not in ("EPERM", "EACCES", "ENOSYS", "EAFNOSUPPORT")})
 open("/etc/hostname").read().strip() == platform.node()"#;
     let execution = server.succeed(code, json!({}));
-    assert_eq!(execution["stdout"], "allowed\n0 35\n{}\n");
+    assert_eq!(execution["stdout"], "allowed\n0 36\n{}\n");
     assert_eq!(execution["result"], true);
 }
 
