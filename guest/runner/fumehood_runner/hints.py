@@ -102,6 +102,8 @@ def _os(exception):
     if number == errno.ENOENT:
         return _missing_file(exception)
     if number in (errno.EROFS, errno.EACCES, errno.EPERM):
+        if exception.filename is None:
+            return "the sandbox does not allow this operation"
         return "this place cannot be used from inside the sandbox: write to the working directory or /tmp"
     if number in (errno.ENOSPC, errno.EDQUOT):
         return "the disk limit of this sandbox was reached: delete files, write less, or ask for a higher disk limit"

@@ -2,7 +2,7 @@
 
 Each stream alone is exact, because every write reaches its pipe at once. Across the two output pipes the host sees
 only who was readable first, so before a write the runner asks the host to catch up (`sync`) when output changes stream,
-or when the other pipe still holds bytes, for example from a child process. A budget keeps programs that alternate
+when the other pipe still holds bytes, for example from a child process, or when a child is about to start. A budget keeps programs that alternate
 on every line fast: beyond it no sync is sent and only the order across streams becomes approximate.
 """
 
@@ -56,6 +56,13 @@ class StreamOrder:
         if self._wire.attached and self._wire.ours and self._budget.take():
             self._wire.send_and_wait(wire_module.SYNC, {})
 
+    def before_child(self):
+        """Called before a process starts: what this one has written comes before what that one writes."""
+        if not (_has_unread(1) or _has_unread(2)):
+            return
+        if self._wire.attached and self._wire.ours and self._budget.take():
+            self._wire.send_and_wait(wire_module.SYNC, {})
+
     def start(self):
         """A new execution: the host has read everything of the previous one."""
         self._last = 0
@@ -66,6 +73,20 @@ def _has_unread(fd, ioctl=fcntl.ioctl):
         return ioctl(fd, _FIONREAD, _ZERO) != _ZERO
     except OSError:
         return False
+
+
+# Audit events of everything that starts a process.
+_STARTS_PROCESS = frozenset(
+    ("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "pty.spawn")
+)
+
+
+def _watch_children(order):
+    def hook(event, arguments, starts=_STARTS_PROCESS):
+        if event in starts:
+            order.before_child()
+
+    sys.addaudithook(hook)
 
 
 class OutputPipe(io.RawIOBase):
@@ -108,6 +129,7 @@ class Streams:
 
     def __init__(self, wire):
         self._order = StreamOrder(wire)
+        _watch_children(self._order)
         self._out = self._err = self._in = None
 
     def install(self):

@@ -130,8 +130,8 @@ impl ProcessBackend {
             ("TMPDIR", "/tmp"),
             ("TERM", "dumb"),
             ("PYTHONUNBUFFERED", "1"),
-            // Without a network every retry of pip is time lost.
-            ("PIP_RETRIES", "0"),
+            // Without a network every retry of pip is time lost; but only when it retries does it say what is wrong.
+            ("PIP_RETRIES", "1"),
             ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
             ("PIP_NO_INPUT", "1"),
             ("MPLCONFIGDIR", "/home/sandbox/.config/matplotlib"),

@@ -9,7 +9,9 @@ use std::process::Command;
 use fumehood_jail::protocol::RootEntry;
 use sha2::{Digest, Sha256};
 
-use super::{FORMAT, Image, ImageError, ImageKind, Manifest, basic_etc, common_places, folder_of, replace};
+use super::{
+    FORMAT, Image, ImageError, ImageKind, Manifest, basic_etc, common_places, folder_of, publish, version_folder,
+};
 
 /// The locked packages, for CPython 3.11 to 3.14.
 const REQUIREMENTS: &str = include_str!("../../../../image/requirements.txt");
@@ -53,7 +55,7 @@ pub struct HostImage {
 /// # Errors
 /// When a step fails; the old image, if any, stays.
 pub fn build_host(images_dir: &Path, wanted: &HostImage, say: &mut dyn FnMut(&str)) -> Result<Image, ImageError> {
-    let folder = folder_of(images_dir, &wanted.name)?;
+    folder_of(images_dir, &wanted.name)?;
     let python = interpreter(&wanted.python)?;
     let version = python_version(&python)?;
     let fingerprint = fingerprint(&python, &version);
@@ -61,10 +63,11 @@ pub fn build_host(images_dir: &Path, wanted: &HostImage, say: &mut dyn FnMut(&st
         && let Ok(image) = Image::open(images_dir, &wanted.name)
         && image.fingerprint == fingerprint
     {
-        say(&format!("image {:?} is current ({})", wanted.name, folder.display()));
+        say(&format!("image {:?} is current ({})", wanted.name, image.folder.display()));
         return Ok(image);
     }
     fs::create_dir_all(images_dir).map_err(ImageError::io(images_dir))?;
+    let folder = version_folder(images_dir, &wanted.name, &fingerprint)?;
     let building =
         tempfile::Builder::new().prefix(".building-").tempdir_in(images_dir).map_err(ImageError::io(images_dir))?;
     open_to_all(building.path())?;
@@ -118,7 +121,7 @@ pub fn build_host(images_dir: &Path, wanted: &HostImage, say: &mut dyn FnMut(&st
         notes: notes.clone(),
     };
     manifest.write(building.path())?;
-    replace(&building.keep(), &folder)?;
+    publish(images_dir, &wanted.name, &building.keep(), &folder)?;
     notes.iter().for_each(|note| say(&format!("note: {note}")));
     say(&format!("image {:?} is ready ({})", wanted.name, folder.display()));
     Image::open(images_dir, &wanted.name)

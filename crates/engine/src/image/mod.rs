@@ -1,15 +1,18 @@
 //! Images: the files a sandbox sees.
 //!
-//! An image is a folder `<images>/<name>` with a manifest `image.json`. Kind `host` shows the host's own `/usr` read-only and adds a
+//! `<images>/<name>` is a link to a folder of one version, with a manifest `image.json`. Building makes a new folder and moves the link in
+//! one step; a folder stays for as long as a server has it open. Kind `host` shows the host's own `/usr` read-only and adds a
 //! virtual environment of locked packages at `/opt/venv`; kind `rootfs` is a root file system of its own.
 
 mod host;
 mod rootfs;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use fumehood_jail::protocol::RootEntry;
 use serde::{Deserialize, Serialize};
@@ -82,6 +85,8 @@ pub struct Image {
     pub notes: Vec<String>,
     /// Folders searched for programs, inside.
     path: Vec<String>,
+    /// The manifest, locked: its folder is not removed while this lives.
+    _open: Arc<File>,
 }
 
 /// An image cannot be used or built.
@@ -153,14 +158,21 @@ impl Image {
     /// # Errors
     /// When there is none, or it was built by another version.
     pub fn open(images_dir: &Path, name: &str) -> Result<Self, ImageError> {
-        let folder = folder_of(images_dir, name)?;
+        let link = folder_of(images_dir, name)?;
+        let missing = || ImageError::Missing { name: name.to_owned(), folder: images_dir.to_owned() };
+        // The folder of this version; where the link leads later does not matter.
+        let folder = match link.canonicalize() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing()),
+            other => other.map_err(ImageError::io(&link))?,
+        };
         let manifest = folder.join(MANIFEST);
-        let text = match fs::read_to_string(&manifest) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(ImageError::Missing { name: name.to_owned(), folder: images_dir.to_owned() });
-            }
+        let mut open = match File::open(&manifest) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing()),
             other => other.map_err(ImageError::io(&manifest))?,
         };
+        open.lock_shared().map_err(ImageError::io(&manifest))?;
+        let mut text = String::new();
+        open.read_to_string(&mut text).map_err(ImageError::io(&manifest))?;
         let stale = |why: String| ImageError::Stale { name: name.to_owned(), why };
         let manifest: Manifest = serde_json::from_str(&text).map_err(|error| stale(error.to_string()))?;
         if manifest.format != FORMAT {
@@ -179,6 +191,7 @@ impl Image {
             runs_typescript: manifest.runs_typescript,
             notes: manifest.notes,
             path: manifest.path,
+            _open: Arc::new(open),
         })
     }
 
@@ -259,18 +272,61 @@ fn common_places() -> Vec<RootEntry> {
     entries
 }
 
-/// Puts a finished folder in the place of the image's old one, if any.
-fn replace(building: &Path, folder: &Path) -> Result<(), ImageError> {
-    let old = folder.with_extension("old");
-    if folder.exists() {
-        // Sandboxes that run on it hold it by their mounts.
-        fs::rename(folder, &old).map_err(ImageError::io(&old))?;
-    }
+/// The folder of a version that is about to be built.
+fn version_folder(images_dir: &Path, name: &str, fingerprint: &str) -> Result<PathBuf, ImageError> {
+    let link = folder_of(images_dir, name)?;
+    let parent = link.parent().unwrap_or(images_dir);
+    let parent = parent.canonicalize().map_err(ImageError::io(parent))?;
+    // A forced build of the same things is another version too.
+    let number = std::process::id();
+    Ok(parent.join(format!(".{name}-{}-{number}", &fingerprint[..12.min(fingerprint.len())])))
+}
+
+/// Makes a finished folder the image of this name, in one step, and removes versions that nobody has open.
+fn publish(images_dir: &Path, name: &str, building: &Path, folder: &Path) -> Result<(), ImageError> {
+    let link = folder_of(images_dir, name)?;
     fs::rename(building, folder).map_err(ImageError::io(folder))?;
-    if old.exists() {
-        fs::remove_dir_all(&old).map_err(ImageError::io(&old))?;
-    }
+    let next = folder.with_extension("link");
+    std::os::unix::fs::symlink(folder, &next).map_err(ImageError::io(&next))?;
+    fs::rename(&next, &link).map_err(ImageError::io(&link))?;
+    prune(images_dir, name);
     Ok(())
+}
+
+/// Takes an image away; sandboxes and servers that have it open keep it until they end.
+///
+/// # Errors
+/// When there is none.
+pub fn remove(images_dir: &Path, name: &str) -> Result<(), ImageError> {
+    drop(Image::open(images_dir, name)?);
+    let link = folder_of(images_dir, name)?;
+    fs::remove_file(&link).map_err(ImageError::io(&link))?;
+    prune(images_dir, name);
+    Ok(())
+}
+
+/// Removes versions that the link does not lead to and nobody has open, and what broken-off builds left. Failing at it is no failure of
+/// what was asked for: the next build tries again.
+fn prune(images_dir: &Path, name: &str) {
+    const BROKEN_OFF: Duration = Duration::from_secs(24 * 3600);
+    let current = folder_of(images_dir, name).ok().and_then(|link| link.canonicalize().ok());
+    for entry in fs::read_dir(images_dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let Some(file_name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let version = file_name
+            .strip_prefix('.')
+            .and_then(|rest| rest.strip_prefix(name))
+            .is_some_and(|rest| rest.starts_with('-'));
+        let unused = version
+            && Some(&path) != current.as_ref()
+            && File::open(path.join(MANIFEST)).is_ok_and(|manifest| manifest.try_lock().is_ok());
+        let modified = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+        let abandoned = file_name.starts_with(".building-")
+            && modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > BROKEN_OFF);
+        if (unused || abandoned) && fs::remove_dir_all(&path).is_err() {
+            tracing::warn!(folder = %path.display(), "could not be removed");
+        }
+    }
 }
 
 #[cfg(test)]
@@ -283,6 +339,45 @@ mod tests {
             assert!(folder_of(Path::new("/images"), bad).is_err(), "{bad:?}");
         }
         assert_eq!(folder_of(Path::new("/images"), "data-1.2").unwrap(), Path::new("/images/data-1.2"));
+    }
+
+    fn publish_version(images: &Path, fingerprint: &str) -> PathBuf {
+        let building = images.join(".building-x");
+        fs::create_dir(&building).unwrap();
+        let manifest = Manifest {
+            format: FORMAT,
+            name: "x".to_owned(),
+            kind: ImageKind::Rootfs,
+            fingerprint: fingerprint.to_owned(),
+            python: String::new(),
+            python_version: String::new(),
+            env: BTreeMap::new(),
+            path: Vec::new(),
+            entries: Vec::new(),
+            matplotlib_links: Vec::new(),
+            runs_typescript: false,
+            notes: Vec::new(),
+        };
+        manifest.write(&building).unwrap();
+        let folder = version_folder(images, "x", fingerprint).unwrap();
+        publish(images, "x", &building, &folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_version_stays_while_it_is_open_and_goes_with_the_next_build_after() {
+        let images = tempfile::tempdir().unwrap();
+        let first = publish_version(images.path(), "first-first-first");
+        let open = Image::open(images.path(), "x").unwrap();
+        let second = publish_version(images.path(), "second-second-second");
+        assert_eq!(Image::open(images.path(), "x").unwrap().fingerprint, "second-second-second");
+        assert!(first.exists() && open.folder.join(MANIFEST).exists(), "it is in use");
+        drop(open);
+        publish_version(images.path(), "third-third-third");
+        assert!(!first.exists() && !second.exists());
+        remove(images.path(), "x").unwrap();
+        assert!(Image::open(images.path(), "x").is_err());
+        assert_eq!(fs::read_dir(images.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::process::Command;
 use fumehood_jail::protocol::RootEntry;
 use sha2::{Digest, Sha256};
 
-use super::{FORMAT, Image, ImageError, ImageKind, Manifest, basic_etc, common_places, folder_of, replace};
+use super::{FORMAT, Image, ImageError, ImageKind, Manifest, basic_etc, common_places, publish, version_folder};
 
 /// Top-level names that a sandbox makes for itself.
 const OURS: [&str; 10] = ["proc", "dev", "sys", "tmp", "data", "workspace", "mnt", "run", "home", "root"];
@@ -27,8 +27,9 @@ pub fn build_rootfs(
     from: &Path,
     say: &mut dyn FnMut(&str),
 ) -> Result<Image, ImageError> {
-    let folder = folder_of(images_dir, name)?;
     fs::create_dir_all(images_dir).map_err(ImageError::io(images_dir))?;
+    let fingerprint = fingerprint(from);
+    let folder = version_folder(images_dir, name, &fingerprint)?;
     let building =
         tempfile::Builder::new().prefix(".building-").tempdir_in(images_dir).map_err(ImageError::io(images_dir))?;
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -48,7 +49,7 @@ pub fn build_rootfs(
         format: FORMAT,
         name: name.to_owned(),
         kind: ImageKind::Rootfs,
-        fingerprint: fingerprint(from),
+        fingerprint,
         python,
         // Its interpreter is not run on the host, so its version is not known before the first sandbox.
         python_version: "unknown".to_owned(),
@@ -60,7 +61,7 @@ pub fn build_rootfs(
         notes: vec!["Python of a root file system needs the package ipython".to_owned()],
     };
     manifest.write(building.path())?;
-    replace(&building.keep(), &folder)?;
+    publish(images_dir, name, &building.keep(), &folder)?;
     manifest.notes.iter().for_each(|note| say(&format!("note: {note}")));
     say(&format!("image {name:?} is ready ({})", folder.display()));
     Image::open(images_dir, name)

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Subcommand, ValueEnum};
-use fumehood_engine::image::{DEFAULT_IMAGE, HostImage, Image, build_host, build_rootfs, folder_of};
+use fumehood_engine::image::{DEFAULT_IMAGE, HostImage, Image, build_host, build_rootfs, folder_of, remove};
 
 use crate::config::Config;
 use crate::node::NO_HOME;
@@ -46,7 +46,7 @@ pub(super) enum ImageCommand {
         #[arg(default_value = DEFAULT_IMAGE)]
         name: String,
     },
-    /// Remove an image; sandboxes that run on it are not disturbed
+    /// Remove an image; servers that have it open keep it until they end
     Remove {
         /// Its name
         name: String,
@@ -79,11 +79,7 @@ pub(super) fn main(config: &Config, command: ImageCommand) -> anyhow::Result<Exi
             }
         }
         ImageCommand::Path { name } => println!("{}", folder_of(&images_dir, &name)?.display()),
-        ImageCommand::Remove { name } => {
-            let image = Image::open(&images_dir, &name)?;
-            std::fs::remove_dir_all(&image.folder)
-                .with_context(|| format!("cannot remove {}", image.folder.display()))?;
-        }
+        ImageCommand::Remove { name } => remove(&images_dir, &name)?,
     }
     Ok(ExitCode::SUCCESS)
 }

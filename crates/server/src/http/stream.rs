@@ -43,8 +43,14 @@ pub(crate) fn streamed(
     response
 }
 
+/// One line for every client: many split lines at characters that JSON lets stand in a string (U+0085, U+2028, U+2029), so these are
+/// written as escapes.
 fn json(event: &Event) -> String {
-    serde_json::to_string(event).expect("events hold text, numbers and JSON values only")
+    let text = serde_json::to_string(event).expect("events hold text, numbers and JSON values only");
+    if !text.contains(['\u{85}', '\u{2028}', '\u{2029}']) {
+        return text;
+    }
+    text.replace('\u{85}', "\\u0085").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
 /// JSON has no line breaks, so that one `data` line holds it.
@@ -76,6 +82,15 @@ fn with_comments(events: impl Stream<Item = Bytes> + Send + 'static) -> impl Str
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_is_one_line_whatever_its_client_takes_for_a_line_break() {
+        let text = "a\u{85}b\u{2028}c\u{2029}d\ne\r\u{b}\u{c}\u{1c}".to_owned();
+        let line = json(&Event { seq: 1, body: EventBody::Stdout { text: text.clone() } });
+        assert!(!line.contains(|c: char| c.is_control() || matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}')), "{line}");
+        let back: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(back["data"]["text"], text);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_stream_sends_comments() {
