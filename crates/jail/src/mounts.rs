@@ -36,11 +36,10 @@ const DISK_FOLDERS: [(&str, &str, u32); 4] = [
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// Parts of `/proc` that could change or tell about the host: covered by `/dev/null`.
-const PROC_COVERED: [&str; 7] =
-    ["kcore", "keys", "key-users", "timer_list", "sysrq-trigger", "latency_stats", "kallsyms"];
+const PROC_COVERED: [&str; 6] = ["kcore", "keys", "key-users", "timer_list", "latency_stats", "kallsyms"];
 
 /// Parts of `/proc` that programs read: read-only.
-const PROC_READ_ONLY: [&str; 5] = ["sys", "bus", "fs", "irq", "acpi"];
+const PROC_READ_ONLY: [&str; 6] = ["sys", "bus", "fs", "irq", "acpi", "sysrq-trigger"];
 
 /// A size-limited file system of its own, not mounted anywhere yet.
 ///

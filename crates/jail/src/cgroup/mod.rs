@@ -69,12 +69,24 @@ impl Hierarchy {
                 "no cgroup file system with a memory controller is mounted",
             ));
         };
-        let probe = hierarchy.create(
+        match hierarchy.probe() {
+            Ok(()) => Ok(hierarchy),
+            Err(error) => {
+                hierarchy.remove();
+                Err(error)
+            }
+        }
+    }
+
+    /// Tries everything on a group of its own.
+    fn probe(&self) -> Result<(), JailError> {
+        let probe = self.create(
             "probe",
             &JailLimits { memory_bytes: 64 << 20, cpu_millis: 500, processes: 8, file_size_bytes: 1, open_files: 1 },
         )?;
+        let joined = probe.try_joining();
         probe.remove().at(Step::PrepareCgroup, "probe")?;
-        Ok(hierarchy)
+        joined
     }
 
     /// Makes a group with limits.
@@ -99,18 +111,33 @@ impl Hierarchy {
 
     /// Removes the folders of this jailer itself; its groups must be gone.
     pub fn remove(self) {
-        let folders = match self {
-            Self::V1(hierarchy) => hierarchy.folders(),
-            Self::V2(hierarchy) => vec![hierarchy.folder],
-        };
-        for folder in folders {
+        match self {
             // What is still busy is swept by the next jailer.
-            fs::remove_dir(folder).ok();
+            Self::V1(hierarchy) => hierarchy.folders().iter().for_each(|folder| drop(fs::remove_dir(folder))),
+            Self::V2(hierarchy) => hierarchy.remove(),
         }
     }
 }
 
 impl Group {
+    /// Moves a process made for this in, and ends it.
+    fn try_joining(&self) -> Result<(), JailError> {
+        let (wait, end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).at(Step::JoinCgroup, "probe")?;
+        let Some(pid) = crate::sys::fork().at(Step::JoinCgroup, "probe")? else {
+            drop(end);
+            // Until the jailer closes its end.
+            rustix::io::read(&wait, &mut [0]).ok();
+            crate::sys::exit_now(0)
+        };
+        let joined = self.join(pid);
+        drop(end);
+        rustix::process::waitpid(rustix::process::Pid::from_raw(pid), rustix::process::WaitOptions::empty())
+            .at(Step::JoinCgroup, "probe")?;
+        let remedy = "the kernel lets an ordinary user move processes only within a part of the tree that is theirs, so this \
+                      server must itself be started in a folder of that part";
+        joined.map_err(|error| JailError::new(error.step, error.subject, format!("{}; {remedy}", error.cause)))
+    }
+
     /// Moves a process in. Must be called from outside the sandbox, before it runs anything.
     ///
     /// # Errors
@@ -168,6 +195,12 @@ fn start_time(pid: u32) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
+/// Whether a process has ended and only waits for its parent to take note.
+fn is_zombie(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
+}
+
 /// Removes the folders of jailers that no longer live.
 fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
@@ -176,7 +209,8 @@ fn sweep(parent: &Path) {
         let Some(rest) = name.to_str().and_then(|name| name.strip_prefix("fumehood-")) else { continue };
         let Some((pid, start)) = rest.split_once('-') else { continue };
         let (Ok(pid), Ok(start)) = (pid.parse::<u32>(), start.parse::<u64>()) else { continue };
-        if start_time(pid) == Some(start) {
+        // A server replaces a dead jailer before it reaps it.
+        if start_time(pid) == Some(start) && !is_zombie(pid) {
             continue;
         }
         // Its sandboxes died with it (parent-death signal); empty groups remain.
@@ -231,7 +265,9 @@ impl CgroupMounts {
 /// the host; the mount's root is then a prefix of them.
 fn own_folder(point: &Path, root: &Path, own: &str) -> PathBuf {
     let below = Path::new(own).strip_prefix(root).unwrap_or_else(|_| Path::new(own.trim_start_matches('/')));
-    point.join(below.strip_prefix("/").unwrap_or(below))
+    let below = below.strip_prefix("/").unwrap_or(below);
+    // Joining with nothing would append a slash.
+    if below.as_os_str().is_empty() { point.to_owned() } else { point.join(below) }
 }
 
 fn write(folder: &Path, file: &str, value: impl std::fmt::Display) -> Result<(), JailError> {

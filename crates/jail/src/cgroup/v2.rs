@@ -20,12 +20,24 @@ const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 #[derive(Debug)]
 pub struct Hierarchy {
     pub(super) folder: PathBuf,
+    /// The folder is below this process's own, from which it moved aside.
+    aside: bool,
 }
 
 /// The folder of one sandbox.
 #[derive(Debug)]
 pub struct Group {
     pub(super) folder: PathBuf,
+}
+
+/// A folder in which a jailer may make its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Holds this process and has to be empty.
+    Own,
+    /// Held this process, which is in its leaf now.
+    OwnLeft,
+    Elsewhere,
 }
 
 impl Hierarchy {
@@ -41,10 +53,18 @@ impl Hierarchy {
         let mut tried = Vec::new();
         let candidates = match parent {
             Some(parent) => vec![point.join(parent.trim_start_matches('/'))],
+            None if own == *point => vec![own.clone()],
             None => vec![own.clone(), point.clone()],
         };
         for above in candidates {
-            match Self::open_below(&above, above == own && !aside) {
+            // The root of the whole tree, the one folder without a type, hands controllers down in spite of its processes.
+            let real_root = !above.join("cgroup.type").exists();
+            let place = match (above == own && !real_root, aside) {
+                (false, _) => Place::Elsewhere,
+                (true, false) => Place::Own,
+                (true, true) => Place::OwnLeft,
+            };
+            match Self::open_below(&above, place) {
                 Ok(hierarchy) => return Ok(hierarchy),
                 Err(error) => tried.push(format!("{}: {}", above.display(), error.cause)),
             }
@@ -54,7 +74,7 @@ impl Hierarchy {
         Err(JailError::new(Step::PrepareCgroup, "", format!("no cgroup can be made ({}); {remedy}", tried.join("; "))))
     }
 
-    fn open_below(above: &Path, own: bool) -> Result<Self, JailError> {
+    fn open_below(above: &Path, place: Place) -> Result<Self, JailError> {
         sweep(above);
         let available = fs::read_to_string(above.join("cgroup.controllers"))
             .at(Step::PrepareCgroup, above.display().to_string())?;
@@ -63,14 +83,34 @@ impl Hierarchy {
         if !missing.is_empty() {
             return Err(JailError::new(Step::PrepareCgroup, "", format!("has no controller {}", missing.join(", "))));
         }
-        if own {
+        if place == Place::Own {
             step_aside(above)?;
         }
         hand_down(above)?;
         let folder = above.join(instance_name()?);
         fs::create_dir(&folder).or_else(already).at(Step::PrepareCgroup, folder.display().to_string())?;
         hand_down(&folder)?;
-        Ok(Self { folder })
+        Ok(Self { folder, aside: place != Place::Elsewhere })
+    }
+
+    /// Removes the folder and leaves the one above as it was found: a folder that hands controllers down takes in no process, so
+    /// the next server could not be put there.
+    pub(super) fn remove(self) {
+        // What is still busy is swept by the next jailer.
+        fs::remove_dir(&self.folder).ok();
+        let Some(above) = self.folder.parent().filter(|_| self.aside) else { return };
+        // What was busy when this jailer began.
+        sweep(above);
+        // Refused while another jailer has its folder here.
+        let disable = CONTROLLERS.map(|name| format!("-{name}")).join(" ");
+        if write(above, "cgroup.subtree_control", disable).is_err() {
+            return;
+        }
+        let leaf = above.join(LEAF);
+        for pid in fs::read_to_string(leaf.join("cgroup.procs")).unwrap_or_default().split_whitespace() {
+            write(above, "cgroup.procs", pid).ok();
+        }
+        fs::remove_dir(leaf).ok();
     }
 
     pub(super) fn create(&self, name: &str, limits: &JailLimits) -> Result<Group, JailError> {

@@ -19,43 +19,80 @@ pub(crate) const USER_ID: u32 = 54_321;
 /// What root prepares for an ordinary user: a cgroup folder of theirs, and the program where they can run it.
 pub(crate) struct User {
     folder: tempfile::TempDir,
-    cgroup: String,
+    /// Version 1: relative to each hierarchy.
+    cgroup: Option<String>,
+    /// Version 2: opened by root, whose rights then count for the jailer that moves itself in.
+    join: Option<std::fs::File>,
     cgroup_folders: Vec<PathBuf>,
 }
 
 impl User {
-    /// Prepares version 1 cgroups; the reason where that cannot be done here.
+    /// Prepares cgroups; the reason where that cannot be done here.
     pub(crate) fn prepare() -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can prepare cgroups for another user".to_owned());
         }
         let cgroup = format!("fumehood-test-{}", std::process::id());
         let mut cgroup_folders = Vec::new();
+        let unified = Path::new("/sys/fs/cgroup");
+        if unified.join("cgroup.controllers").exists() {
+            let prepare = || {
+                std::fs::write(unified.join("cgroup.subtree_control"), "+memory +pids +cpu")?;
+                // Tests run side by side and each jailer wants to be alone.
+                static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+                let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let folder = unified.join(format!("{cgroup}-{number}"));
+                std::fs::create_dir(&folder)?;
+                for file in [".", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
+                    std::os::unix::fs::chown(folder.join(file), Some(USER_ID), Some(USER_ID))?;
+                }
+                let join = std::fs::File::options().write(true).open(folder.join("cgroup.procs"))?;
+                Ok((join, folder))
+            };
+            let (join, folder) = prepare().map_err(|error: std::io::Error| error.to_string())?;
+            return Ok(Self { folder: Self::program()?, cgroup: None, join: Some(join), cgroup_folders: vec![folder] });
+        }
         for controller in ["memory", "pids", "cpu", "cpuacct"] {
             let hierarchy = Path::new("/sys/fs/cgroup").join(controller);
             if !hierarchy.join("cgroup.procs").exists() {
-                return Err(format!("no version 1 hierarchy of {controller}; version 2 needs a delegated session"));
+                return Err(format!("neither version 2 nor a version 1 hierarchy of {controller}"));
             }
             let folder = hierarchy.join(&cgroup);
             std::fs::create_dir(&folder).map_err(|error| error.to_string())?;
             std::os::unix::fs::chown(&folder, Some(USER_ID), Some(USER_ID)).map_err(|error| error.to_string())?;
             cgroup_folders.push(folder);
         }
+        Ok(Self { folder: Self::program()?, cgroup: Some(cgroup), join: None, cgroup_folders })
+    }
+
+    /// The jailer's program where that user can run it.
+    fn program() -> Result<tempfile::TempDir, String> {
         let folder = tempfile::tempdir_in("/tmp").map_err(|error| error.to_string())?;
         std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        std::fs::copy(env!("CARGO_BIN_EXE_fumehood-jailer"), folder.path().join("jailer"))
-            .map_err(|error| error.to_string())?;
-        Ok(Self { folder, cgroup, cgroup_folders })
+        // By a process of its own: a descriptor open for writing here could be inherited by what another test starts at this
+        // moment, and the program would be "busy".
+        let copied =
+            Command::new("cp").arg(env!("CARGO_BIN_EXE_fumehood-jailer")).arg(folder.path().join("jailer")).status();
+        if !copied.is_ok_and(|status| status.success()) {
+            return Err("the program could not be copied".to_owned());
+        }
+        Ok(folder)
     }
 }
 
 impl Drop for User {
     fn drop(&mut self) {
+        // The jailer, whose socket was closed a moment ago, may still be in there.
+        let deadline = Instant::now() + Duration::from_secs(5);
         for folder in &self.cgroup_folders {
-            for below in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-                std::fs::remove_dir(below.path()).ok();
+            while folder.exists() && Instant::now() < deadline {
+                for below in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                    std::fs::remove_dir(below.path()).ok();
+                }
+                if std::fs::remove_dir(folder).is_err() {
+                    std::thread::park_timeout(Duration::from_millis(5));
+                }
             }
-            std::fs::remove_dir(folder).ok();
         }
     }
 }
@@ -101,7 +138,13 @@ impl Rig {
     pub(crate) fn as_user(user: &User) -> Result<Self, String> {
         let mut command = Command::new(user.folder.path().join("jailer"));
         command.uid(USER_ID).gid(USER_ID);
-        Ok(Self { owner: Some(USER_ID), ..Self::start(command, Some(user.cgroup.clone()))? })
+        if let Some(procs) = &user.join {
+            let procs = procs.try_clone().map_err(|error| error.to_string())?;
+            let join = move || rustix::io::write(&procs, b"0").map(drop).map_err(std::io::Error::from);
+            // SAFETY: one call of write, which is allowed between fork and exec.
+            unsafe { command.pre_exec(join) };
+        }
+        Ok(Self { owner: Some(USER_ID), ..Self::start(command, user.cgroup.clone())? })
     }
 
     fn start(command: Command, cgroup_parent: Option<String>) -> Result<Self, String> {
