@@ -10,3 +10,4 @@ mod limits;
 mod programs;
 mod seeds;
 mod server;
+mod user;

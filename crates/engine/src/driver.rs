@@ -82,21 +82,8 @@ pub(crate) async fn drive(job: Job<'_>) -> Execution {
 fn never_started(job: &Job<'_>, error: &StartError) -> Execution {
     let fault = if matches!(error, StartError::Refused(_)) { Fault::User } else { Fault::Infra };
     tracing::error!(%error, "a sandbox could not be started");
-    Execution {
-        status: Status::Failed,
-        outcome: Some(Outcome::Infra),
-        fault: Some(fault),
-        error: Some(ExecutionError {
-            code: Outcome::Infra.as_str().to_owned(),
-            kind: Outcome::Infra.as_str().to_owned(),
-            message: format!("the sandbox could not be started: {error}"),
-            line: None,
-            traceback: Vec::new(),
-            hint: None,
-        }),
-        finished_at: Some(job.inner.clock.stamp()),
-        ..job.record.draft()
-    }
+    let error = ExecutionError::of(Outcome::Infra, format!("the sandbox could not be started: {error}"), None);
+    job.record.ended_early(job.inner.clock.stamp(), Outcome::Infra, Some(fault), error)
 }
 
 fn milliseconds(duration: Duration) -> f64 {
@@ -469,21 +456,9 @@ impl<'a> Follower<'a> {
             Some(failed) => format!("the sandbox could not be made: could not {}: {}", failed.step, failed.cause),
             None => format!("the given files could not be written into the workspace: {error}"),
         };
-        Execution {
-            status: Status::Failed,
-            outcome: Some(outcome),
-            fault: Some(fault),
-            error: Some(ExecutionError {
-                code: outcome.as_str().to_owned(),
-                kind: outcome.as_str().to_owned(),
-                message,
-                line: None,
-                traceback: Vec::new(),
-                hint: no_room.then(|| "raise limits.disk_mb or send less".to_owned()),
-            }),
-            finished_at: Some(self.job.inner.clock.stamp()),
-            ..self.job.record.draft()
-        }
+        let hint = no_room.then_some("raise limits.disk_mb or send less");
+        let error = ExecutionError::of(outcome, message, hint);
+        self.job.record.ended_early(self.job.inner.clock.stamp(), outcome, Some(fault), error)
     }
 
     async fn conclude(mut self, report: &ExitReport, ended: Instant) -> Execution {

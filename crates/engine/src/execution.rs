@@ -102,6 +102,21 @@ pub struct ExecutionError {
     pub hint: Option<String>,
 }
 
+impl ExecutionError {
+    /// An error that is nothing but its outcome, told in a sentence.
+    #[must_use]
+    pub fn of(outcome: Outcome, message: String, hint: Option<&str>) -> Self {
+        Self {
+            code: outcome.as_str().to_owned(),
+            kind: outcome.as_str().to_owned(),
+            message,
+            line: None,
+            traceback: Vec::new(),
+            hint: hint.map(str::to_owned),
+        }
+    }
+}
+
 /// Something refused, and what would allow it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Denial {

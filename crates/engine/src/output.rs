@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn beyond_the_budget_head_and_tail_stay_and_the_cut_is_told() {
         let mut kept = Kept::new(8);
-        kept.push(b"abcdXXXXXXXXXXwxyz");
+        kept.push(b"abcd----------wxyz");
         assert_eq!(kept.text(), "abcd\n[... 10 bytes of output cut ...]\nwxyz");
         assert!(kept.truncated());
     }

@@ -190,41 +190,35 @@ impl Record {
         }
     }
 
-    /// An execution whose task broke off: a bug of ours.
-    pub(crate) fn broke_off(&self, now: String) -> Execution {
+    /// The execution as it is, ended without a program having run to its end.
+    pub(crate) fn ended_early(
+        &self,
+        now: String,
+        outcome: Outcome,
+        fault: Option<Fault>,
+        error: ExecutionError,
+    ) -> Execution {
         Execution {
-            status: Status::Failed,
-            outcome: Some(Outcome::Infra),
-            fault: Some(Fault::Infra),
-            error: Some(ExecutionError {
-                code: Outcome::Infra.as_str().to_owned(),
-                kind: Outcome::Infra.as_str().to_owned(),
-                message: "the server failed while running this; its log says more".to_owned(),
-                line: None,
-                traceback: Vec::new(),
-                hint: None,
-            }),
+            status: if outcome == Outcome::Cancelled { Status::Cancelled } else { Status::Failed },
+            outcome: Some(outcome),
+            fault,
+            error: Some(error),
             finished_at: Some(now),
             ..self.draft()
         }
     }
 
+    /// An execution whose task broke off: a bug of ours.
+    pub(crate) fn broke_off(&self, now: String) -> Execution {
+        let message = "the server failed while running this; its log says more".to_owned();
+        let error = ExecutionError::of(Outcome::Infra, message, None);
+        self.ended_early(now, Outcome::Infra, Some(Fault::Infra), error)
+    }
+
     /// An execution that was cancelled before it had a sandbox.
     pub(crate) fn never_ran(&self, now: String) -> Execution {
-        Execution {
-            status: Status::Cancelled,
-            outcome: Some(Outcome::Cancelled),
-            error: Some(ExecutionError {
-                code: Outcome::Cancelled.as_str().to_owned(),
-                kind: Outcome::Cancelled.as_str().to_owned(),
-                message: "cancelled before it began".to_owned(),
-                line: None,
-                traceback: Vec::new(),
-                hint: None,
-            }),
-            finished_at: Some(now),
-            ..self.draft()
-        }
+        let error = ExecutionError::of(Outcome::Cancelled, "cancelled before it began".to_owned(), None);
+        self.ended_early(now, Outcome::Cancelled, None, error)
     }
 
     /// Nothing changes any more.

@@ -147,19 +147,8 @@ fn failed(outcome: Outcome, fault: Fault, message: String, hint: Option<&str>) -
         outcome,
         fault: Some(fault),
         exit_code: None,
-        error: Some(error(outcome, outcome.as_str(), message, hint)),
+        error: Some(ExecutionError::of(outcome, message, hint)),
         denials: Vec::new(),
-    }
-}
-
-fn error(outcome: Outcome, kind: &str, message: String, hint: Option<&str>) -> ExecutionError {
-    ExecutionError {
-        code: outcome.as_str().to_owned(),
-        kind: kind.to_owned(),
-        message,
-        line: None,
-        traceback: Vec::new(),
-        hint: hint.map(str::to_owned),
     }
 }
 
