@@ -38,7 +38,7 @@ fn running_executions_finish_before_a_graceful_end() {
 
 #[test]
 fn what_does_not_finish_in_time_is_cancelled_and_nothing_is_left() {
-    let mut server = server!(&[], &[("FUMEHOOD_SERVER__SHUTDOWN_GRACE_S", "1")]);
+    let mut server = server!(&[], &[("FUMEHOOD_SERVER__SHUTDOWN_GRACE_S", "1"), ("FUMEHOOD_POOL__MAX_READY", "0")]);
     start(&server, "import subprocess, time; subprocess.Popen(['sleep', '999']); print('up'); time.sleep(600)");
     let processes = sandbox_processes(&server);
     assert!(processes.len() >= 3, "{processes:?}");
@@ -114,4 +114,42 @@ fn cancelling_ends_a_waiting_and_a_running_execution() {
         assert_eq!(server.post(&format!("{path}/cancel"), &json!({})).0, 200, "cancelling twice is no error");
     }
     assert_eq!(server.succeed("1", json!({}))["result"], 1);
+}
+
+#[test]
+fn an_ordinary_execution_gets_a_sandbox_that_waits_ready_and_a_special_one_its_own() {
+    let server = server!(&[], &[("FUMEHOOD_POOL__MIN_READY", "3")]);
+    let full = || server.get("/v1/pool").1["ready"].as_u64().is_some_and(|ready| ready >= 3);
+    wait_for(|| full().then_some(()));
+    let quick = server
+        .succeed("import os, random\nopen('mark', 'w').write('1'); x = 1\n[os.getpid(), random.random()]", json!({}));
+    assert_eq!(server.get("/v1/pool").1["claims"], 1);
+    // Not a time but a ratio: loading an interpreter is what it saves.
+    let own = server.succeed("1", json!({"env": {"A": "b"}}));
+    let start = |execution: &serde_json::Value| execution["metrics"]["start_ms"].as_f64().unwrap();
+    assert!(start(&quick) * 3.0 < start(&own), "{} against {}", start(&quick), start(&own));
+    assert_eq!(server.get("/v1/pool").1["claims"], 1);
+    // The next one is another sandbox, and knows nothing of the one before.
+    let next =
+        server.succeed("import os, random\n[os.path.exists('mark'), 'x' in globals(), random.random()]", json!({}));
+    assert_eq!((&next["result"][0], &next["result"][1]), (&json!(false), &json!(false)));
+    assert_ne!(next["result"][2], quick["result"][1]);
+    wait_for(|| full().then_some(()));
+}
+
+#[test]
+fn a_ready_sandbox_that_dies_is_replaced_and_no_execution_is_given_to_it() {
+    let server = server!(&[], &[("FUMEHOOD_POOL__MIN_READY", "2"), ("FUMEHOOD_POOL__MAX_READY", "2")]);
+    let full = || server.get("/v1/pool").1["ready"] == 2;
+    wait_for(|| full().then_some(()));
+    let jailer = children(server.process.id())[0];
+    for init in children(jailer) {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(init).unwrap()).unwrap();
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+        wait_for(|| (!children(jailer).contains(&init)).then_some(()));
+    }
+    for _ in 0..4 {
+        server.succeed("1", json!({}));
+    }
+    wait_for(|| full().then_some(()));
 }

@@ -68,10 +68,14 @@ pub(crate) async fn drive(job: Job<'_>) -> Execution {
     });
     let name = record.id.to_string();
     let begun = Instant::now();
-    let started = tokio::select! {
-        started = inner.backend.start(SandboxSpec { name: &name, execution: spec }) => started,
-        // Dropping the start gives the sandbox up; the backend kills what it finds.
-        () = record.cancel.cancelled() => return record.never_ran(inner.clock.stamp()),
+    let ready = inner.pool.as_ref().and_then(|pool| pool.claim(spec));
+    let started = match ready {
+        Some(sandbox) => Ok(sandbox),
+        None => tokio::select! {
+            started = inner.backend.start(SandboxSpec { name: &name, execution: spec }) => started,
+            // Dropping the start gives the sandbox up; the backend kills what it finds.
+            () = record.cancel.cancelled() => return record.never_ran(inner.clock.stamp()),
+        },
     };
     match started {
         Ok(sandbox) => Follower::new(&job, sandbox, begun).follow().await,
@@ -211,8 +215,11 @@ impl<'a> Follower<'a> {
         if !self.runner {
             self.begin();
         }
-        rustix::io::write(&self.gate, &[1])?;
-        Ok(())
+        // One that waited ready is through its gate already, and has closed it.
+        match rustix::io::write(&self.gate, &[1]) {
+            Ok(_) | Err(rustix::io::Errno::PIPE) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The user's code begins now.

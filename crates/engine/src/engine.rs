@@ -18,6 +18,7 @@ use crate::driver::{self, Job};
 use crate::event::{EventBody, EventLog};
 use crate::execution::{Execution, Status};
 use crate::ids::{ExecutionId, IdSource};
+use crate::pool::{Pool, PoolConfig, PoolStatus};
 use crate::record::Record;
 use crate::spec::{ExecutionSpec, FieldError};
 
@@ -48,6 +49,8 @@ pub struct EngineConfig {
     pub max_artifact_bytes: u64,
     /// Where artifacts are kept.
     pub artifacts_dir: PathBuf,
+    /// Sandboxes that wait ready; `None` for none.
+    pub pool: Option<PoolConfig>,
 }
 
 impl EngineConfig {
@@ -68,6 +71,7 @@ impl EngineConfig {
             max_variables: 100,
             max_artifact_bytes: 256 << 20,
             artifacts_dir: data_dir.join("artifacts"),
+            pool: None,
         }
     }
 }
@@ -133,6 +137,7 @@ pub(crate) struct Inner {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) pool: Option<Arc<Pool>>,
     ids: Arc<dyn IdSource>,
     records: Mutex<Records>,
     places: Arc<Semaphore>,
@@ -165,7 +170,7 @@ struct Records {
 }
 
 impl Engine {
-    /// An engine on one backend.
+    /// An engine on one backend. Must be called on a tokio runtime when it has a pool.
     ///
     /// # Errors
     /// When the folder for artifacts cannot be made.
@@ -176,7 +181,9 @@ impl Engine {
         ids: Arc<dyn IdSource>,
     ) -> std::io::Result<Self> {
         let artifacts = Arc::new(ArtifactStore::open(&config.artifacts_dir, config.keep_artifact_bytes)?);
+        let pool = config.pool.clone().map(|pool| Pool::start(pool, Arc::clone(&backend)));
         Ok(Self(Arc::new(Inner {
+            pool,
             places: Arc::new(Semaphore::new(config.max_concurrent)),
             config,
             backend,
@@ -333,6 +340,12 @@ impl Engine {
         }
     }
 
+    /// The sandboxes that wait ready.
+    #[must_use]
+    pub fn pool(&self) -> PoolStatus {
+        self.0.pool.as_ref().map(|pool| pool.status()).unwrap_or_default()
+    }
+
     /// Level and layers of this node's sandboxes.
     #[must_use]
     pub fn isolation(&self) -> crate::backend::BackendReport {
@@ -348,6 +361,9 @@ impl Engine {
     /// Refuses new executions, lets those accepted finish within `grace`, then cancels the rest and waits for their end.
     pub async fn shutdown(&self, grace: Duration) {
         self.0.draining.store(true, Ordering::Release);
+        if let Some(pool) = &self.0.pool {
+            pool.close();
+        }
         if tokio::time::timeout(grace, self.idle()).await.is_err() {
             let open: Vec<CancellationToken> = {
                 let records = self.0.records.lock();

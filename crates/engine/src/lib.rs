@@ -19,6 +19,7 @@ pub mod files;
 pub mod ids;
 pub mod image;
 mod output;
+pub mod pool;
 mod record;
 pub mod runner;
 pub mod spec;

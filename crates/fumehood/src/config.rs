@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fumehood_engine::EngineConfig;
-use fumehood_engine::spec::{LimitPolicy, Limits};
+use fumehood_engine::pool::PoolConfig;
+use fumehood_engine::spec::{ExecutionRequest, FieldError, LimitPolicy, Limits};
 use fumehood_server::{ApiKey, ServerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
@@ -43,6 +44,8 @@ pub(crate) struct Config {
     pub(crate) server: Server,
     /// Executions at once and what is kept of them.
     pub(crate) engine: Engine,
+    /// Sandboxes that wait ready for ordinary executions.
+    pub(crate) pool: Pool,
     /// Limits of executions.
     pub(crate) limits: LimitSettings,
     /// The process level of isolation.
@@ -269,6 +272,25 @@ limit_section!(
     max_timeout
 );
 
+/// Sandboxes that wait ready, with the interpreter loaded, for executions that ask for the default limits and no environment of
+/// their own. Each serves one execution.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Pool {
+    /// How many wait when nothing is asked for.
+    pub(crate) min_ready: u64,
+    /// How many wait at most, however much is asked for; 0 for no pool.
+    pub(crate) max_ready: u64,
+    /// Seconds after which one that was not needed is replaced.
+    pub(crate) ttl_s: u64,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self { min_ready: 2, max_ready: 8, ttl_s: 1800 }
+    }
+}
+
 /// The process level of isolation.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -414,9 +436,13 @@ impl Config {
             ("engine.max_result_kb", self.engine.max_result_kb),
             ("engine.max_artifact_mb", self.engine.max_artifact_mb),
             ("limits.max_code_kb", self.limits.max_code_kb),
+            ("pool.ttl_s", self.pool.ttl_s),
             ("process.uid_base", u64::from(self.process.uid_base)),
             ("process.uid_count", u64::from(self.process.uid_count)),
         ];
+        if self.pool.max_ready > 0 && self.pool.min_ready > self.pool.max_ready {
+            layers.refuse("pool.min_ready", format!("must be at most pool.max_ready = {}", self.pool.max_ready));
+        }
         for (key, value) in positive {
             if value == 0 {
                 layers.refuse(key, "must be at least 1");
@@ -534,6 +560,24 @@ impl Config {
             max_artifact_bytes: engine.max_artifact_mb.saturating_mul(MB),
             ..defaults
         }
+    }
+
+    /// The pool of a server; a single run has none.
+    ///
+    /// # Errors
+    /// When the default limits are no valid request, which loading has ruled out.
+    pub(crate) fn pool(&self) -> Result<Option<PoolConfig>, FieldError> {
+        if self.pool.max_ready == 0 {
+            return Ok(None);
+        }
+        let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        Ok(Some(PoolConfig {
+            recipe: ExecutionRequest::new("").validate(&self.limit_policy())?,
+            min_ready: count(self.pool.min_ready),
+            max_ready: count(self.pool.max_ready),
+            ttl: Duration::from_secs(self.pool.ttl_s),
+            start_timeout: Duration::from_secs(self.engine.start_timeout_s),
+        }))
     }
 
     /// Defaults and maxima of executions.

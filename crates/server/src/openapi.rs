@@ -109,6 +109,7 @@ pub(crate) enum RunRefusals {
         tablemind::reset,
         tablemind::reset_v1,
         tablemind::pool,
+        ops::pool,
         ops::health,
         ops::ready,
         ops::metrics,

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use fumehood_engine::Engine;
 use fumehood_engine::image::DEFAULT_IMAGE;
+use fumehood_engine::{Engine, EngineConfig};
 use fumehood_server::{ServerState, metrics, router};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -32,7 +32,8 @@ const INTERRUPTED: i32 = 130;
 /// When something cannot start; each says what to do.
 pub(super) fn main(config: &Config) -> anyhow::Result<ExitCode> {
     let _lock = lock(&data_dir(config)?)?;
-    let (node, jailer) = Node::prepare(config, config.engine(), DEFAULT_IMAGE)?;
+    let engine = EngineConfig { pool: config.pool()?, ..config.engine() };
+    let (node, jailer) = Node::prepare(config, engine, DEFAULT_IMAGE)?;
     let served = run(config, |_| node.engine());
     jailer.wait();
     served.map(|()| ExitCode::SUCCESS)

@@ -35,6 +35,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/v1/executions/{id}/events", get(executions::events)),
         ("/v1/executions/{id}/cancel", post(executions::cancel)),
         ("/v1/executions/{id}/artifacts/{*path}", get(artifacts::artifact)),
+        ("/v1/pool", get(ops::pool)),
         ("/exec", post(tablemind::exec)),
         ("/api/v1/exec", post(tablemind::exec_v1)),
         ("/reset", post(tablemind::reset)),

@@ -68,6 +68,41 @@ pub(crate) struct Ready {
     isolation: String,
 }
 
+/// Body of `GET /v1/pool`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PoolReport {
+    /// Executions that have a place.
+    running: usize,
+    /// Executions that wait for a place.
+    queued: usize,
+    /// Places.
+    capacity: usize,
+    /// Sandboxes that wait ready, with the interpreter loaded.
+    ready: usize,
+    /// As many as there should be at the present rate of executions.
+    target: usize,
+    /// Executions that got a ready sandbox.
+    claims: u64,
+    /// Executions that could have had one but found none, and started their own.
+    misses: u64,
+}
+
+/// Places and sandboxes that wait ready.
+#[utoipa::path(get, path = "/v1/pool", tag = "operations",
+    responses((status = 200, description = "Places and ready sandboxes", body = PoolReport), Refusals))]
+pub(crate) async fn pool(State(state): State<Shared>) -> Json<PoolReport> {
+    let (load, pool) = (state.engine.load(), state.engine.pool());
+    Json(PoolReport {
+        running: load.running,
+        queued: load.queued,
+        capacity: load.capacity,
+        ready: pool.ready,
+        target: pool.target,
+        claims: pool.claims,
+        misses: pool.misses,
+    })
+}
+
 /// Whether executions are accepted: 503 during shutdown and while no sandbox can be started.
 #[utoipa::path(get, path = "/ready", tag = "operations", security(()),
     responses((status = 200, description = "Executions are accepted", body = Ready),

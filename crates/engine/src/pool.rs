@@ -1,0 +1,350 @@
+//! Sandboxes that wait ready: started ahead of demand, with the interpreter loaded, so that an ordinary execution begins at once.
+//!
+//! ```text
+//! Starting --interpreter loaded--> Ready --claim--> used once, destroyed
+//!        \--failed                      \--ttl, died--> destroyed
+//! ```
+//!
+//! A ready sandbox has never seen anything of a caller's and serves one execution. Only executions that ask for just what the
+//! recipe gives (limits, environment, working directory) can have one; all others start their own. A claim takes what is ready
+//! and never waits.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{Backend, Guest, Sandbox, SandboxSpec, StartError};
+use crate::spec::{ExecutionSpec, IsolationLevel, Language};
+
+/// How many wait and what they are.
+#[derive(Debug, Clone)]
+pub struct PoolConfig {
+    /// What a ready sandbox is made for: limits and image of an ordinary execution.
+    pub recipe: ExecutionSpec,
+    /// At least so many wait, when nothing is asked for.
+    pub min_ready: usize,
+    /// At most so many wait, however much is asked for.
+    pub max_ready: usize,
+    /// One that has waited longer is replaced.
+    pub ttl: Duration,
+    /// One whose interpreter is not loaded by then is given up.
+    pub start_timeout: Duration,
+}
+
+/// The pool now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PoolStatus {
+    /// Waiting.
+    pub ready: usize,
+    /// As many as there should be at the present rate of claims.
+    pub target: usize,
+    /// Executions that got one.
+    pub claims: u64,
+    /// Executions that could have had one but found none.
+    pub misses: u64,
+}
+
+/// The pool of one recipe.
+pub(crate) struct Pool {
+    config: PoolConfig,
+    ready: Mutex<VecDeque<Ready>>,
+    /// When sandboxes were asked for lately; decides how many should wait.
+    demand: Mutex<VecDeque<Instant>>,
+    claims: AtomicU64,
+    misses: AtomicU64,
+    /// Something changed that may call for another sandbox.
+    changed: Notify,
+    closed: CancellationToken,
+}
+
+struct Ready {
+    sandbox: Sandbox,
+    since: Instant,
+}
+
+impl Ready {
+    fn usable(&mut self, ttl: Duration) -> bool {
+        let alive = matches!(self.sandbox.exit.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+        alive && self.since.elapsed() < ttl
+    }
+}
+
+/// Demand of this long ago counts.
+const MEMORY: Duration = Duration::from_secs(2);
+/// After a failure to start one.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Ready ones are looked after at least so often.
+const ROUND: Duration = Duration::from_secs(5);
+
+impl Pool {
+    /// A pool that fills itself from now on. Must be called on a tokio runtime.
+    pub(crate) fn start(config: PoolConfig, backend: Arc<dyn Backend>) -> Arc<Self> {
+        let pool = Arc::new(Self {
+            config,
+            ready: Mutex::default(),
+            demand: Mutex::default(),
+            claims: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            changed: Notify::new(),
+            closed: CancellationToken::new(),
+        });
+        let filled = Arc::clone(&pool);
+        tokio::spawn(async move {
+            // What is being started is given up with this future; the backend kills it.
+            filled.closed.run_until_cancelled(filled.keep_filled(&*backend)).await;
+        });
+        pool
+    }
+
+    /// A ready sandbox for this execution, if it is one for which there are any and one waits.
+    pub(crate) fn claim(&self, spec: &ExecutionSpec) -> Option<Sandbox> {
+        if !fits(spec, &self.config.recipe) {
+            return None;
+        }
+        self.demand.lock().push_back(Instant::now());
+        let mut ready = self.ready.lock();
+        let mut found = None;
+        while let Some(mut next) = ready.pop_front() {
+            if next.usable(self.config.ttl) {
+                found = Some(next.sandbox);
+                break;
+            }
+        }
+        drop(ready);
+        let counter = if found.is_some() { &self.claims } else { &self.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+        metrics::counter!("fumehood_pool_claims_total", "found" => if found.is_some() { "yes" } else { "no" })
+            .increment(1);
+        self.changed.notify_one();
+        found
+    }
+
+    /// The pool now.
+    pub(crate) fn status(&self) -> PoolStatus {
+        PoolStatus {
+            ready: self.ready.lock().len(),
+            target: self.target(),
+            claims: self.claims.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Ends what waits and starts no more.
+    pub(crate) fn close(&self) {
+        self.closed.cancel();
+        self.ready.lock().clear();
+    }
+
+    fn target(&self) -> usize {
+        let mut demand = self.demand.lock();
+        while demand.front().is_some_and(|asked| asked.elapsed() > MEMORY) {
+            demand.pop_front();
+        }
+        let per_second = demand.len() as f64 / MEMORY.as_secs_f64();
+        target(&self.config, per_second)
+    }
+
+    async fn keep_filled(&self, backend: &dyn Backend) {
+        let mut number: u64 = 0;
+        loop {
+            self.discard_unusable();
+            if self.ready.lock().len() >= self.target() {
+                // Also when demand has fallen: the oldest go by their ttl, not at once.
+                tokio::time::timeout(ROUND, self.changed.notified()).await.ok();
+                continue;
+            }
+            number += 1;
+            match self.make(backend, number).await {
+                Ok(sandbox) => self.ready.lock().push_back(Ready { sandbox, since: Instant::now() }),
+                Err(error) => {
+                    tracing::warn!(%error, "no sandbox could be made ready");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+            metrics::gauge!("fumehood_pool_ready").set(self.ready.lock().len() as f64);
+        }
+    }
+
+    fn discard_unusable(&self) {
+        self.ready.lock().retain_mut(|ready| ready.usable(self.config.ttl));
+    }
+
+    /// Starts one and waits until its interpreter is loaded.
+    async fn make(&self, backend: &dyn Backend, number: u64) -> Result<Sandbox, StartError> {
+        let name = format!("ready-{number}");
+        let mut sandbox = backend.start(SandboxSpec { name: &name, execution: &self.config.recipe }).await?;
+        let failed = |cause: &dyn std::fmt::Display| StartError::Step {
+            step: "make a sandbox ready".to_owned(),
+            cause: cause.to_string(),
+        };
+        sandbox.open_gate().map_err(|error| failed(&error))?;
+        let Guest::Runner(socket) = &sandbox.guest else { return Err(failed(&"it has no interpreter")) };
+        // Its first frame stays in the socket for whoever claims it.
+        tokio::select! {
+            loaded = socket.readable() => loaded.map_err(|error| failed(&error))?,
+            _ = &mut sandbox.exit => return Err(failed(&"it ended while loading")),
+            () = tokio::time::sleep(self.config.start_timeout) => return Err(failed(&"the interpreter was not loaded in time")),
+        }
+        Ok(sandbox)
+    }
+}
+
+/// As many as are asked for in the time that making one takes, and some more, between floor and ceiling.
+fn target(config: &PoolConfig, asked_per_second: f64) -> usize {
+    const SECONDS_TO_MAKE: f64 = 0.5;
+    let ahead = (asked_per_second * SECONDS_TO_MAKE).ceil() as usize;
+    (config.min_ready + ahead).min(config.max_ready)
+}
+
+/// Whether a sandbox made by `recipe` is just what `spec` asks for. What an interpreter takes in at its start (environment, limits) cannot
+/// be changed afterwards without being something else than was asked for.
+fn fits(spec: &ExecutionSpec, recipe: &ExecutionSpec) -> bool {
+    spec.language == Language::Python
+        && matches!(spec.isolation, IsolationLevel::Auto | IsolationLevel::Process)
+        && spec.template == recipe.template
+        && spec.limits == recipe.limits
+        && spec.env.is_empty()
+        && spec.cwd == recipe.cwd
+        // Given when it starts, through a pipe that a claim could still fill, but kept simple: it is rare.
+        && spec.stdin.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+
+    use futures::future::{BoxFuture, FutureExt};
+    use tokio::net::unix::pipe;
+
+    use super::*;
+    use crate::backend::{BackendReport, ExitReport, Kill};
+    use crate::spec::{ExecutionRequest, FieldError, LimitPolicy};
+
+    fn spec(change: impl FnOnce(&mut ExecutionRequest)) -> ExecutionSpec {
+        let mut request = ExecutionRequest::new("1");
+        change(&mut request);
+        request.validate(&LimitPolicy::default()).unwrap()
+    }
+
+    fn config(min_ready: usize, max_ready: usize) -> PoolConfig {
+        let recipe = spec(|_| {});
+        PoolConfig { recipe, min_ready, max_ready, ttl: Duration::from_secs(60), start_timeout: Duration::from_secs(5) }
+    }
+
+    /// Sandboxes that are nothing but their channels.
+    #[derive(Default)]
+    struct Hollow {
+        started: AtomicU64,
+        /// Far ends, so that nothing is closed; and the way to end each.
+        far: Mutex<Vec<(std::os::unix::net::UnixStream, oneshot::Sender<ExitReport>)>>,
+    }
+
+    struct NoKill;
+
+    impl Kill for NoKill {
+        fn kill(&self) {}
+    }
+
+    impl Backend for Hollow {
+        fn report(&self) -> BackendReport {
+            BackendReport { level: IsolationLevel::Process, features: BTreeMap::new() }
+        }
+
+        fn accepts(&self, _: &ExecutionSpec) -> Result<(), FieldError> {
+            Ok(())
+        }
+
+        fn start<'a>(&'a self, _: SandboxSpec<'a>) -> BoxFuture<'a, Result<Sandbox, StartError>> {
+            async move {
+                self.started.fetch_add(1, Ordering::SeqCst);
+                let (near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
+                near.set_nonblocking(true).unwrap();
+                far.write_all(b"ready").unwrap();
+                let (stdin, _) = pipe::pipe().unwrap();
+                let ((_, stdout), (_, stderr)) = (pipe::pipe().unwrap(), pipe::pipe().unwrap());
+                let (_gate_end, gate) = std::os::unix::net::UnixStream::pair().unwrap();
+                let (sender, exit) = oneshot::channel();
+                let gate: OwnedFd = gate.into();
+                let disk: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
+                let sandbox = Sandbox {
+                    guest: Guest::Runner(tokio::net::UnixStream::from_std(near).unwrap()),
+                    stdin,
+                    stdout,
+                    stderr,
+                    gate: gate.try_clone().unwrap(),
+                    disk,
+                    owner: None,
+                    kill: Box::new(NoKill),
+                    exit,
+                    isolation: self.report(),
+                };
+                self.far.lock().push((far, sender));
+                self.far.lock().push((_gate_end, oneshot::channel().0));
+                Ok(sandbox)
+            }
+            .boxed()
+        }
+    }
+
+    async fn until(condition: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !condition() {
+            assert!(Instant::now() < deadline, "waited in vain");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn it_fills_itself_to_its_floor_and_again_after_a_claim() {
+        let backend = Arc::new(Hollow::default());
+        let pool = Pool::start(config(2, 2), Arc::clone(&backend) as _);
+        until(|| pool.status().ready == 2).await;
+        assert!(pool.claim(&spec(|_| {})).is_some());
+        until(|| pool.status().ready == 2).await;
+        assert_eq!(backend.started.load(Ordering::SeqCst), 3);
+        assert_eq!((pool.status().claims, pool.status().misses), (1, 0));
+        pool.close();
+        assert_eq!(pool.status().ready, 0);
+    }
+
+    #[tokio::test]
+    async fn one_that_died_while_waiting_is_never_given_out() {
+        let backend = Arc::new(Hollow::default());
+        let pool = Pool::start(config(1, 1), Arc::clone(&backend) as _);
+        until(|| pool.status().ready == 1).await;
+        let (_far, end) = backend.far.lock().remove(0);
+        end.send(ExitReport::default()).unwrap();
+        assert!(pool.claim(&spec(|_| {})).is_none());
+        assert_eq!(pool.status().misses, 1);
+    }
+
+    #[tokio::test]
+    async fn only_an_execution_that_asks_for_just_the_recipe_gets_one() {
+        let pool = Pool::start(config(1, 1), Arc::new(Hollow::default()));
+        until(|| pool.status().ready == 1).await;
+        for other in [
+            spec(|r| r.limits.memory_mb = Some(100)),
+            spec(|r| drop(r.env.insert("A".to_owned(), "b".to_owned()))),
+            spec(|r| r.cwd = Some("/tmp".to_owned())),
+            spec(|r| r.language = Language::Bash),
+            spec(|r| r.stdin = "x".to_owned()),
+        ] {
+            assert!(pool.claim(&other).is_none(), "{other:?}");
+        }
+        assert_eq!((pool.status().ready, pool.status().misses), (1, 0), "what cannot have one is no miss");
+        assert!(pool.claim(&spec(|r| r.timeout_ms = Some(5))).is_some(), "the clock is the host's");
+    }
+
+    #[test]
+    fn more_wait_when_more_is_asked_for_up_to_the_ceiling() {
+        let config = config(2, 8);
+        assert_eq!([0.0, 1.0, 4.0, 1000.0].map(|rate| target(&config, rate)), [2, 3, 4, 8]);
+    }
+}
