@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -69,9 +70,18 @@ struct Ready {
 
 impl Ready {
     fn usable(&mut self, ttl: Duration) -> bool {
-        let alive = matches!(self.sandbox.exit.try_recv(), Err(oneshot::error::TryRecvError::Empty));
-        alive && self.since.elapsed() < ttl
+        let reported = !matches!(self.sandbox.exit.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+        !reported && !hung_up(&self.sandbox.guest) && self.since.elapsed() < ttl
     }
+}
+
+/// Whether the interpreter has gone: its socket knows at once, the report of its end takes a moment longer.
+fn hung_up(guest: &Guest) -> bool {
+    let Guest::Runner(socket) = guest else { return true };
+    let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // A poll that fails tells nothing; better one sandbox too few than a dead one given out.
+    poll(&mut fds, Some(&now)).is_err() || fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
 }
 
 /// Demand of this long ago counts.
@@ -323,6 +333,10 @@ mod tests {
         end.send(ExitReport::default()).unwrap();
         assert!(pool.claim(&spec(|_| {})).is_none());
         assert_eq!(pool.status().misses, 1);
+        // Nor one whose interpreter is gone before its end was reported.
+        until(|| pool.status().ready == 1).await;
+        backend.far.lock().clear();
+        assert!(pool.claim(&spec(|_| {})).is_none());
     }
 
     #[tokio::test]
