@@ -81,7 +81,8 @@ fn hung_up(guest: &Guest) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     // A poll that fails tells nothing; better one sandbox too few than a dead one given out.
-    poll(&mut fds, Some(&now)).is_err() || fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
+    poll(&mut fds, Some(&now)).is_err()
+        || fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
 }
 
 /// Demand of this long ago counts.

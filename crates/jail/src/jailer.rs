@@ -25,6 +25,7 @@ use crate::cgroup::{Group, Hierarchy};
 use crate::error::{JailError, Step};
 use crate::identity::IdRange;
 use crate::landlock;
+use crate::probe;
 use crate::protocol::{ExitReport, JailSpec, JailerConfig, Reply, Report, Request, packet_pair, receive, send};
 use crate::seccomp::{self, Filters};
 use crate::spawn::{self, Owner};
@@ -152,10 +153,19 @@ impl State {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
         let ids = if privileged { Some(IdRange::take(config.uid_base, config.uid_count)?) } else { None };
-        let free_uids = match &ids {
+        let free_uids: VecDeque<u32> = match &ids {
             Some(ids) => (ids.first..ids.first + config.uid_count).collect(),
             None => VecDeque::from(vec![uid; config.uid_count as usize]),
         };
+        let owner = Owner {
+            uid: free_uids.front().copied().unwrap_or(uid),
+            gid: if privileged { free_uids.front().copied().unwrap_or(gid) } else { gid },
+            privileged,
+        };
+        if let Err(error) = probe::run(&hierarchy, &filters, owner) {
+            hierarchy.remove();
+            return Err(error);
+        }
         Ok(Self {
             hierarchy: Some(hierarchy),
             filters,

@@ -24,6 +24,7 @@ pub mod jailer;
 mod landlock;
 mod mounts;
 mod network;
+mod probe;
 pub mod protocol;
 mod rlimits;
 mod seccomp;

@@ -252,3 +252,18 @@ fn the_image_may_lie_in_a_folder_closed_to_the_sandboxs_uid() {
     let run = rig.run(spec, None);
     assert_eq!(run.stdout, "from the image\n", "{run:?}");
 }
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn the_entry_of_another_architecture_is_closed() {
+    on_both(|rig| {
+        // Machine code for getpid through the 32-bit entry.
+        let program = "import ctypes, mmap\ncode = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)\ncode.write(bytes([0xb8, 20, 0, 0, 0, 0xcd, 0x80, 0xc3]))\n\
+                       f = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))\nprint('reached', flush=True)\nprint('got', f())";
+        let run = rig.python(program);
+        assert_eq!(run.stdout, "reached\n", "{run:?}");
+        // SIGSYS from the filter; SIGSEGV on a kernel without that entry.
+        let signal = run.report.wait_status.unwrap() & 0x7f;
+        assert!(signal == 31 || signal == 11, "{run:?}");
+    });
+}

@@ -124,8 +124,10 @@ fn when_the_jailer_is_killed_every_sandbox_goes() {
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
     for line in own.lines() {
         let path = line.rsplit(':').next().unwrap();
-        for hierarchy in std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
-            let folder = hierarchy.path().join(path.trim_start_matches('/'));
+        // One hierarchy for each controller on version 1; the folder itself on version 2.
+        let version_1 = std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path());
+        for hierarchy in version_1.chain(["/sys/fs/cgroup".into()]) {
+            let folder = hierarchy.join(path.trim_start_matches('/'));
             let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
             let orphans: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with(&left)).collect();
             assert!(orphans.is_empty(), "{orphans:?}");

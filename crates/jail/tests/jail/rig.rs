@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fumehood_jail::jailer::Jailer;
@@ -32,16 +33,15 @@ impl User {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can prepare cgroups for another user".to_owned());
         }
-        let cgroup = format!("fumehood-test-{}", std::process::id());
+        // Tests run side by side.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let cgroup = format!("fumehood-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let mut cgroup_folders = Vec::new();
         let unified = Path::new("/sys/fs/cgroup");
         if unified.join("cgroup.controllers").exists() {
             let prepare = || {
                 std::fs::write(unified.join("cgroup.subtree_control"), "+memory +pids +cpu")?;
-                // Tests run side by side and each jailer wants to be alone.
-                static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-                let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                let folder = unified.join(format!("{cgroup}-{number}"));
+                let folder = unified.join(&cgroup);
                 std::fs::create_dir(&folder)?;
                 for file in [".", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
                     std::os::unix::fs::chown(folder.join(file), Some(USER_ID), Some(USER_ID))?;
