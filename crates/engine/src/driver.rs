@@ -9,6 +9,7 @@
 //! nothing printed after it comes first.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fumehood_wire::{Ack, Execute, GuestDecoder, GuestFrame, GuestResult, HostFrame, MAX_GUEST_PAYLOAD, Mode, VERSION};
@@ -19,11 +20,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
-use crate::backend::{ExitReport, Guest, Kill, Sandbox, SandboxSpec, StartError};
-use crate::engine::Inner;
+use crate::artifacts::ArtifactStore;
+use crate::backend::{Backend, ExitReport, Guest, Kill, Sandbox, SandboxSpec, StartError};
+use crate::clock::Clock;
+use crate::config::EngineConfig;
 use crate::event::EventBody;
 use crate::execution::{Execution, ExecutionError, Fault, Metrics, Notice, Outcome, Output, Status};
 use crate::files;
+use crate::pool::Pool;
 use crate::record::{Record, Stream, output_size};
 use crate::spec::ExecutionSpec;
 use crate::verdict::{self, KillReason, Observed, Verdict};
@@ -51,9 +55,18 @@ const LARGE_PIECE: usize = 4096;
 /// A killed sandbox must be reported gone by then, or the machinery is broken.
 const BURIAL_PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the driver needs.
+/// What executions are run with; the same for all of an engine.
+pub(crate) struct Means {
+    pub(crate) config: EngineConfig,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) pool: Option<Arc<Pool>>,
+}
+
+/// One execution to be driven.
 pub(crate) struct Job<'a> {
-    pub(crate) inner: &'a Inner,
+    pub(crate) means: &'a Means,
     pub(crate) record: &'a Record,
     pub(crate) spec: &'a ExecutionSpec,
     pub(crate) queued: Duration,
@@ -61,20 +74,20 @@ pub(crate) struct Job<'a> {
 
 /// Drives one execution to its end.
 pub(crate) async fn drive(job: Job<'_>) -> Execution {
-    let Job { inner, record, spec, queued } = &job;
+    let Job { means, record, spec, queued } = &job;
     record.update(|execution| {
         execution.status = Status::Running;
         execution.metrics.queue_ms = milliseconds(*queued);
     });
     let name = record.id.to_string();
     let begun = Instant::now();
-    let ready = inner.pool.as_ref().and_then(|pool| pool.claim(spec));
+    let ready = means.pool.as_ref().and_then(|pool| pool.claim(spec));
     let started = match ready {
         Some(sandbox) => Ok(sandbox),
         None => tokio::select! {
-            started = inner.backend.start(SandboxSpec { name: &name, execution: spec }) => started,
+            started = means.backend.start(SandboxSpec { name: &name, execution: spec }) => started,
             // Dropping the start gives the sandbox up; the backend kills what it finds.
-            () = record.cancel.cancelled() => return record.never_ran(inner.clock.stamp()),
+            () = record.cancel.cancelled() => return record.never_ran(means.clock.stamp()),
         },
     };
     match started {
@@ -87,7 +100,7 @@ fn never_started(job: &Job<'_>, error: &StartError) -> Execution {
     let fault = if matches!(error, StartError::Refused(_)) { Fault::User } else { Fault::Infra };
     tracing::error!(%error, "a sandbox could not be started");
     let error = ExecutionError::of(Outcome::Infra, format!("the sandbox could not be started: {error}"), None);
-    job.record.ended_early(job.inner.clock.stamp(), Outcome::Infra, Some(fault), error)
+    job.record.ended_early(job.means.clock.stamp(), Outcome::Infra, Some(fault), error)
 }
 
 fn milliseconds(duration: Duration) -> f64 {
@@ -173,7 +186,7 @@ impl<'a> Follower<'a> {
             exit,
             starting,
             running: None,
-            deadline: Instant::now() + job.inner.config.start_timeout,
+            deadline: Instant::now() + job.means.config.start_timeout,
             killed: None,
             claim: None,
             display_bytes: 0,
@@ -227,7 +240,7 @@ impl<'a> Follower<'a> {
         let now = Instant::now();
         self.running = Some(now);
         self.deadline = now + self.job.spec.timeout;
-        let stamp = self.job.inner.clock.stamp();
+        let stamp = self.job.means.clock.stamp();
         let id = self.job.record.id.clone();
         self.job.record.update(|execution| {
             execution.started_at = Some(stamp.clone());
@@ -291,7 +304,7 @@ impl<'a> Follower<'a> {
                 Ok(0) => self.open[index] = false,
                 Ok(length) => {
                     let produced = self.job.record.output(stream, &buffer[..length]);
-                    if produced > self.job.inner.config.output_hard_bytes {
+                    if produced > self.job.means.config.output_hard_bytes {
                         self.end(KillReason::OutputLimit);
                     }
                     self.output_events = self.output_events.saturating_add(1);
@@ -372,7 +385,7 @@ impl<'a> Follower<'a> {
     }
 
     fn execute(&mut self) {
-        let (spec, config) = (self.job.spec, &self.job.inner.config);
+        let (spec, config) = (self.job.spec, &self.job.means.config);
         let execute = Execute {
             version: VERSION,
             id: self.job.record.id.to_string(),
@@ -410,7 +423,7 @@ impl<'a> Follower<'a> {
 
     fn display(&mut self, output: Output) {
         let size = output_size(&output);
-        let most = self.job.inner.config.max_display_bytes;
+        let most = self.job.means.config.max_display_bytes;
         if self.display_bytes + size > most || self.displays == MOST_DISPLAYS {
             let message = format!("displays beyond {} MB or {MOST_DISPLAYS} in number are not kept", most >> 20);
             self.job.record.warn(Notice { code: "displays_truncated".to_owned(), message });
@@ -465,12 +478,12 @@ impl<'a> Follower<'a> {
         };
         let hint = no_room.then_some("raise limits.disk_mb or send less");
         let error = ExecutionError::of(outcome, message, hint);
-        self.job.record.ended_early(self.job.inner.clock.stamp(), outcome, Some(fault), error)
+        self.job.record.ended_early(self.job.means.clock.stamp(), outcome, Some(fault), error)
     }
 
     async fn conclude(mut self, report: &ExitReport, ended: Instant) -> Execution {
         self.writers.abort_all();
-        let Job { inner, record, spec, .. } = self.job;
+        let Job { means, record, spec, .. } = self.job;
         let Verdict { status, outcome, fault, exit_code, error, denials } = verdict::decide(&Observed {
             killed: self.killed.as_ref(),
             exit: report,
@@ -480,7 +493,7 @@ impl<'a> Follower<'a> {
             disk_full: files::is_full(&self.disk),
             timeout: spec.timeout,
             limits: &spec.limits,
-            output_hard_bytes: inner.config.output_hard_bytes,
+            output_hard_bytes: means.config.output_hard_bytes,
         });
         if self.runner && self.running.is_some() && self.claim.is_none() && outcome == Outcome::Exited {
             record.warn(Notice {
@@ -526,16 +539,16 @@ impl<'a> Follower<'a> {
                 bytes_written: report.bytes_written,
                 processes_peak: report.processes_peak,
             },
-            finished_at: Some(inner.clock.stamp()),
+            finished_at: Some(means.clock.stamp()),
             ..draft
         }
     }
 
     async fn collect(&mut self) -> Vec<crate::execution::Artifact> {
-        let Job { inner, record, spec, .. } = self.job;
+        let Job { means, record, spec, .. } = self.job;
         let Some(wanted) = spec.collect.clone() else { return Vec::new() };
         let Ok(disk) = self.disk.try_clone() else { return Vec::new() };
-        let (id, store, most) = (record.id.clone(), inner.artifacts.clone(), inner.config.max_artifact_bytes);
+        let (id, store, most) = (record.id.clone(), means.artifacts.clone(), means.config.max_artifact_bytes);
         let collected = tokio::task::spawn_blocking(move || store.collect(&id, &disk, &wanted, most)).await;
         let failed = match collected {
             Ok(Ok((artifacts, notices))) => {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -14,67 +13,14 @@ use tokio_util::sync::CancellationToken;
 use crate::artifacts::ArtifactStore;
 use crate::backend::Backend;
 use crate::clock::Clock;
-use crate::driver::{self, Job};
+use crate::config::EngineConfig;
+use crate::driver::{self, Job, Means};
 use crate::event::{EventBody, EventLog};
 use crate::execution::{Execution, Status};
 use crate::ids::{ExecutionId, IdSource};
-use crate::pool::{Pool, PoolConfig, PoolStatus};
+use crate::pool::{Pool, PoolStatus};
 use crate::record::Record;
 use crate::spec::{ExecutionSpec, FieldError};
-
-/// What the operator decides about the engine.
-#[derive(Debug, Clone)]
-pub struct EngineConfig {
-    /// Executions at once.
-    pub max_concurrent: usize,
-    /// Executions waiting beyond that; the next is refused.
-    pub queue_size: usize,
-    /// Finished executions kept.
-    pub keep_executions: usize,
-    /// Bytes of finished executions kept, artifacts not counted.
-    pub keep_bytes: usize,
-    /// Bytes of artifacts kept.
-    pub keep_artifact_bytes: u64,
-    /// A sandbox that is not ready by then is our fault.
-    pub start_timeout: Duration,
-    /// Bytes of output per stream after which a run is ended.
-    pub output_hard_bytes: u64,
-    /// Bytes of displays of one execution kept.
-    pub max_display_bytes: usize,
-    /// Bytes of one execution's result value.
-    pub max_result_bytes: u64,
-    /// Variables described in a result.
-    pub max_variables: u32,
-    /// Bytes of artifacts of one execution.
-    pub max_artifact_bytes: u64,
-    /// Where artifacts are kept.
-    pub artifacts_dir: PathBuf,
-    /// Sandboxes that wait ready; `None` for none.
-    pub pool: Option<PoolConfig>,
-}
-
-impl EngineConfig {
-    /// Defaults, with artifacts below `data_dir`.
-    #[must_use]
-    pub fn new(data_dir: &std::path::Path) -> Self {
-        let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        Self {
-            max_concurrent: (cores * 4).max(8),
-            queue_size: 256,
-            keep_executions: 1000,
-            keep_bytes: 256 << 20,
-            keep_artifact_bytes: 1 << 30,
-            start_timeout: Duration::from_secs(30),
-            output_hard_bytes: 64 << 20,
-            max_display_bytes: 64 << 20,
-            max_result_bytes: 1 << 20,
-            max_variables: 100,
-            max_artifact_bytes: 256 << 20,
-            artifacts_dir: data_dir.join("artifacts"),
-            pool: None,
-        }
-    }
-}
 
 /// Why an execution was not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -132,12 +78,8 @@ pub struct Load {
 #[derive(Clone)]
 pub struct Engine(Arc<Inner>);
 
-pub(crate) struct Inner {
-    pub(crate) config: EngineConfig,
-    pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) artifacts: Arc<ArtifactStore>,
-    pub(crate) pool: Option<Arc<Pool>>,
+struct Inner {
+    means: Means,
     ids: Arc<dyn IdSource>,
     records: Mutex<Records>,
     places: Arc<Semaphore>,
@@ -183,12 +125,8 @@ impl Engine {
         let artifacts = Arc::new(ArtifactStore::open(&config.artifacts_dir, config.keep_artifact_bytes)?);
         let pool = config.pool.clone().map(|pool| Pool::start(pool, Arc::clone(&backend)));
         Ok(Self(Arc::new(Inner {
-            pool,
             places: Arc::new(Semaphore::new(config.max_concurrent)),
-            config,
-            backend,
-            clock,
-            artifacts,
+            means: Means { config, backend, clock, artifacts, pool },
             ids,
             records: Mutex::default(),
             queued: AtomicUsize::new(0),
@@ -207,16 +145,16 @@ impl Engine {
         if inner.draining.load(Ordering::Acquire) {
             return Err(SubmitError::Draining);
         }
-        inner.backend.accepts(&spec)?;
+        inner.means.backend.accepts(&spec)?;
         let queued = inner.queued.fetch_add(1, Ordering::AcqRel);
         let free = inner.places.available_permits();
-        if queued >= inner.config.queue_size + free {
+        if queued >= inner.means.config.queue_size + free {
             inner.queued.fetch_sub(1, Ordering::AcqRel);
             metrics::counter!("fumehood_executions_refused_total", "reason" => "queue_full").increment(1);
             return Err(SubmitError::Busy { queued, retry_after: Duration::from_secs(1) });
         }
         let id = inner.ids.execution();
-        let record = Arc::new(Record::new(id.clone(), &spec, inner.clock.stamp()));
+        let record = Arc::new(Record::new(id.clone(), &spec, inner.means.clock.stamp()));
         inner.records.lock().by_id.insert(id.clone(), Arc::clone(&record));
         let ticket = Ticket { id, events: record.log.clone() };
         let engine = self.clone();
@@ -228,7 +166,7 @@ impl Engine {
             let ended = tokio::spawn(tracing::Instrument::in_current_span(run)).await;
             let execution = ended.unwrap_or_else(|error| {
                 tracing::error!(%error, "the task of an execution broke off");
-                kept.broke_off(engine.0.clock.stamp())
+                kept.broke_off(engine.0.means.clock.stamp())
             });
             engine.finish(&kept, execution);
         };
@@ -246,10 +184,10 @@ impl Engine {
                 place = Arc::clone(&inner.places).acquire_owned() => place.ok(),
             }
         };
-        let Some(_place) = place else { return record.never_ran(inner.clock.stamp()) };
+        let Some(_place) = place else { return record.never_ran(inner.means.clock.stamp()) };
         inner.running.fetch_add(1, Ordering::AcqRel);
         let _running = Counted::new(&inner.running);
-        driver::drive(Job { inner: inner.as_ref(), record, spec, queued: accepted.elapsed() }).await
+        driver::drive(Job { means: &inner.means, record, spec, queued: accepted.elapsed() }).await
     }
 
     fn finish(&self, record: &Record, execution: Execution) {
@@ -271,9 +209,9 @@ impl Engine {
         let execution = Arc::new(execution);
         record.finish(Arc::clone(&execution));
         record.log.push(EventBody::Result(execution));
-        let evicted = inner.records.lock().retain_within(id, record.size(), &inner.config);
+        let evicted = inner.records.lock().retain_within(id, record.size(), &inner.means.config);
         for id in evicted {
-            inner.artifacts.remove(&id);
+            inner.means.artifacts.remove(&id);
         }
         inner.ended.notify_waiters();
     }
@@ -324,7 +262,7 @@ impl Engine {
     pub fn artifact(&self, id: &ExecutionId, path: &str) -> Option<(File, crate::execution::Artifact)> {
         let execution = self.get(id)?;
         let index = execution.artifacts.iter().position(|artifact| artifact.path == path)?;
-        let file = self.0.artifacts.open_artifact(id, index).ok()?;
+        let file = self.0.means.artifacts.open_artifact(id, index).ok()?;
         Some((file, execution.artifacts[index].clone()))
     }
 
@@ -335,7 +273,7 @@ impl Engine {
         Load {
             running,
             queued: self.0.queued.load(Ordering::Acquire),
-            capacity: self.0.config.max_concurrent,
+            capacity: self.0.means.config.max_concurrent,
             draining: self.0.draining.load(Ordering::Acquire),
         }
     }
@@ -343,25 +281,25 @@ impl Engine {
     /// The sandboxes that wait ready.
     #[must_use]
     pub fn pool(&self) -> PoolStatus {
-        self.0.pool.as_ref().map(|pool| pool.status()).unwrap_or_default()
+        self.0.means.pool.as_ref().map(|pool| pool.status()).unwrap_or_default()
     }
 
     /// Level and layers of this node's sandboxes.
     #[must_use]
     pub fn isolation(&self) -> crate::backend::BackendReport {
-        self.0.backend.report()
+        self.0.means.backend.report()
     }
 
     /// Why no sandbox can be started right now; `None` when all is well.
     #[must_use]
     pub fn unavailable(&self) -> Option<String> {
-        self.0.backend.unavailable()
+        self.0.means.backend.unavailable()
     }
 
     /// Refuses new executions, lets those accepted finish within `grace`, then cancels the rest and waits for their end.
     pub async fn shutdown(&self, grace: Duration) {
         self.0.draining.store(true, Ordering::Release);
-        if let Some(pool) = &self.0.pool {
+        if let Some(pool) = &self.0.means.pool {
             pool.close();
         }
         if tokio::time::timeout(grace, self.idle()).await.is_err() {

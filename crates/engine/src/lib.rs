@@ -11,6 +11,7 @@
 pub mod artifacts;
 pub mod backend;
 pub mod clock;
+pub mod config;
 mod driver;
 pub mod engine;
 pub mod event;
@@ -25,4 +26,5 @@ pub mod runner;
 pub mod spec;
 mod verdict;
 
-pub use engine::{Engine, EngineConfig, ListFilter, Load, SubmitError, Ticket};
+pub use config::EngineConfig;
+pub use engine::{Engine, ListFilter, Load, SubmitError, Ticket};
