@@ -44,6 +44,9 @@ const FRAMES_AHEAD: usize = 64;
 /// Most displays of one execution, however small.
 const MOST_DISPLAYS: usize = 1000;
 
+/// How long the beginning of a line waits for its end.
+const LINE_PATIENCE: Duration = Duration::from_millis(2);
+
 /// After so many events of output, small pieces are gathered for a moment before they are read: each event costs more memory than its
 /// text, and a program could write one byte at a time.
 const EVENTS_BEFORE_PACING: u32 = 1000;
@@ -111,11 +114,21 @@ fn milliseconds(duration: Duration) -> f64 {
 /// What the select loop saw.
 enum Seen {
     Frames(std::io::Result<usize>),
+    /// The beginning of a line has waited long enough.
+    HeldLong,
     Stdout,
     Stderr,
     Exit(ExitReport),
     Deadline,
     Cancel,
+}
+
+/// Output that waits for the rest of its line; of one stream at a time, so that the order across streams is kept.
+struct Held {
+    stream: Stream,
+    bytes: Vec<u8>,
+    /// Told then at the latest; `None` when nothing is held.
+    until: Option<Instant>,
 }
 
 /// Follows a running sandbox.
@@ -147,6 +160,7 @@ struct Follower<'a> {
     display_bytes: usize,
     displays: usize,
     output_events: u32,
+    held: Held,
     /// Output is not read before this.
     output_after: Instant,
 }
@@ -192,6 +206,7 @@ impl<'a> Follower<'a> {
             display_bytes: 0,
             displays: 0,
             output_events: 0,
+            held: Held { stream: Stream::Stdout, bytes: Vec::new(), until: None },
             output_after: Instant::now(),
         }
     }
@@ -205,6 +220,7 @@ impl<'a> Follower<'a> {
         }
         let report = loop {
             match self.next().await {
+                Seen::HeldLong => self.tell_held(),
                 Seen::Stdout => self.drain(Stream::Stdout),
                 Seen::Stderr => self.drain(Stream::Stderr),
                 Seen::Frames(read) => self.take_frames(read),
@@ -263,6 +279,7 @@ impl<'a> Follower<'a> {
             biased;
             () = self.job.record.cancel.cancelled(), if !over => Seen::Cancel,
             () = sleep_until(self.deadline.into()), if !over => Seen::Deadline,
+            () = sleep_until(self.held.until.unwrap_or(self.deadline).into()), if self.held.until.is_some() => Seen::HeldLong,
             () = paced(self.output_after, &self.stdout), if self.open[0] => Seen::Stdout,
             () = paced(self.output_after, &self.stderr), if self.open[1] => Seen::Stderr,
             read = frames => Seen::Frames(read),
@@ -303,14 +320,7 @@ impl<'a> Follower<'a> {
             match read {
                 Ok(0) => self.open[index] = false,
                 Ok(length) => {
-                    let produced = self.job.record.output(stream, &buffer[..length]);
-                    if produced > self.job.means.config.output_hard_bytes {
-                        self.end(KillReason::OutputLimit);
-                    }
-                    self.output_events = self.output_events.saturating_add(1);
-                    if self.output_events > EVENTS_BEFORE_PACING && length < LARGE_PIECE {
-                        self.output_after = Instant::now() + PACE;
-                    }
+                    self.hold(stream, &buffer[..length]);
                     if length < PIPE_CHUNK {
                         return;
                     }
@@ -322,9 +332,44 @@ impl<'a> Follower<'a> {
         }
     }
 
+    /// Drains both pipes and tells everything: what comes next is to come after it.
     fn drain_both(&mut self) {
         self.drain(Stream::Stdout);
         self.drain(Stream::Stderr);
+        self.tell_held();
+    }
+
+    /// Takes in a piece of output. A piece that ends within a line waits a moment for the rest: `print` writes the text and the end of the
+    /// line one after the other, and nobody wants them as two events.
+    fn hold(&mut self, stream: Stream, piece: &[u8]) {
+        if self.held.stream != stream {
+            self.tell_held();
+            self.held.stream = stream;
+        }
+        self.held.bytes.extend_from_slice(piece);
+        if self.held.bytes.ends_with(b"\n") || self.held.bytes.len() >= LARGE_PIECE {
+            self.tell_held();
+        } else if self.held.until.is_none() {
+            self.held.until = Some(Instant::now() + LINE_PATIENCE);
+        }
+    }
+
+    /// Tells what is held.
+    fn tell_held(&mut self) {
+        self.held.until = None;
+        if self.held.bytes.is_empty() {
+            return;
+        }
+        let length = self.held.bytes.len();
+        let produced = self.job.record.output(self.held.stream, &self.held.bytes);
+        self.held.bytes.clear();
+        if produced > self.job.means.config.output_hard_bytes {
+            self.end(KillReason::OutputLimit);
+        }
+        self.output_events = self.output_events.saturating_add(1);
+        if self.output_events > EVENTS_BEFORE_PACING && length < LARGE_PIECE {
+            self.output_after = Instant::now() + PACE;
+        }
     }
 
     /// Reads what the guest sent and takes in each frame, output first.
