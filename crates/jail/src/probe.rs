@@ -93,6 +93,10 @@ fn with_remedy(error: JailError) -> JailError {
             "AppArmor takes the rights of user namespaces away (kernel.apparmor_restrict_unprivileged_userns = 1, the default of \
              Ubuntu 24.04): run it as root, give it a profile with `userns,`, or set the switch to 0; see docs/operating.md"
         }
+        Step::MapIds | Step::CreateChannel | Step::CreateDisk if inside_user_namespace() => {
+            "this root is the root of a container with few ids and rights: choose process.uid_base and process.uid_count within \
+             /proc/self/uid_map, give the container CAP_SYS_ADMIN, or run it as an ordinary user; see docs/operating.md"
+        }
         Step::MountProc => {
             "a surrounding container covers parts of /proc, so no new one may be mounted: for Docker \
              --security-opt systempaths=unconfined, for Kubernetes procMount: Unmasked; see docs/operating.md"
@@ -100,6 +104,12 @@ fn with_remedy(error: JailError) -> JailError {
         _ => return error,
     };
     JailError { cause: format!("{}; {remedy}", error.cause), ..error }
+}
+
+/// Whether this process sees fewer ids than the machine has.
+fn inside_user_namespace() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().ne(["0", "0", "4294967295"])
 }
 
 #[cfg(test)]
