@@ -366,7 +366,9 @@ print(df.head())
         ("console.log('hello')", "javascript", "hello\n"),
         ("echo hello", "bash", "hello\n"),
     ] {
-        assert_eq!(server.succeed(code, json!({"language": language}))["stdout"], stdout, "{code}");
+        if server.speaks(language) {
+            assert_eq!(server.succeed(code, json!({"language": language}))["stdout"], stdout, "{code}");
+        }
     }
 }
 

@@ -105,6 +105,16 @@ impl Server {
         execution
     }
 
+    /// Whether the image runs this language; prints a skip where it has no interpreter for it, which is not ours to install.
+    pub(crate) fn speaks(&self, language: &str) -> bool {
+        let (status, answer) = self.post("/v1/executions", &json!({"code": "", "language": language}));
+        let missing = status == 400 && answer["error"]["field"] == "language";
+        if missing {
+            println!("SKIPPED {language}: {}", answer["error"]["message"]);
+        }
+        !missing
+    }
+
     /// Runs code that must end well; the execution.
     pub(crate) fn succeed(&self, code: &str, fields: Value) -> Value {
         let execution = self.execute(code, fields);
