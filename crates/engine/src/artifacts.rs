@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::execution::{Artifact, Notice};
 use crate::files;
+use crate::hex::hex;
 use crate::ids::ExecutionId;
 
 /// Most artifacts of one execution.
@@ -153,8 +154,7 @@ fn copy(mut from: File, to: &Path, most: u64) -> io::Result<(u64, String)> {
         target.write_all(&buffer[..read])?;
         size += read as u64;
     }
-    let hash = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok((size, hash))
+    Ok((size, hex(&hash.finalize())))
 }
 
 /// Everything but unreserved characters and `/`.

@@ -617,10 +617,7 @@ fn lost() -> ExitReport {
 /// Text of the guest's that is to be kept: short.
 fn bounded(mut text: String) -> String {
     const MOST: usize = 2000;
-    if text.len() > MOST {
-        let end = (0..=MOST).rev().find(|&index| text.is_char_boundary(index)).unwrap_or(0);
-        text.truncate(end);
-    }
+    text.truncate(text.floor_char_boundary(MOST));
     text
 }
 

@@ -17,6 +17,7 @@ pub mod engine;
 pub mod event;
 pub mod execution;
 pub mod files;
+mod hex;
 pub mod ids;
 pub mod image;
 mod output;

@@ -113,7 +113,7 @@ impl Kept {
     }
 
     fn keep(&mut self, text: &str) -> Live {
-        let room = floor_boundary(text, self.head_budget.saturating_sub(self.head.len()));
+        let room = text.floor_char_boundary(self.head_budget.saturating_sub(self.head.len()));
         // Once something went to the tail the head is closed: text keeps its order.
         let room = if self.tail.is_empty() && self.cut == 0 { room } else { 0 };
         let (head, tail) = text.split_at(room);
@@ -126,7 +126,7 @@ impl Kept {
         self.tail.drain(..excess);
         self.cut += excess as u64;
 
-        let shown = floor_boundary(text, self.live_budget);
+        let shown = text.floor_char_boundary(self.live_budget);
         let exhausted = shown < text.len() && !self.exhausted;
         self.exhausted |= exhausted;
         self.live_budget = if self.exhausted { 0 } else { self.live_budget - shown };
@@ -155,14 +155,6 @@ impl Kept {
         let cut = self.cut + begin as u64;
         format!("{}\n[... {cut} bytes of output cut ...]\n{}", self.head, String::from_utf8_lossy(&tail[begin..]))
     }
-}
-
-/// The largest length not above `most` that does not split a character.
-fn floor_boundary(text: &str, most: usize) -> usize {
-    if most >= text.len() {
-        return text.len();
-    }
-    (0..=most).rev().find(|&index| text.is_char_boundary(index)).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::process::Command;
 use include_dir::{Dir, include_dir};
 use sha2::{Digest, Sha256};
 
+use crate::hex::hex;
 use crate::image::{Image, ImageKind};
 
 static PACKAGE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../guest/runner/fumehood_runner");
@@ -37,7 +38,7 @@ fn install_below(parent: &Path, image: &Image) -> io::Result<PathBuf> {
     }
     // Compiled modules belong to one interpreter.
     hash.update(&image.python_version);
-    let hash: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let hash = hex(&hash.finalize()[..8]);
     let folder = parent.join(format!(".runner-{hash}"));
     if folder.exists() {
         return Ok(folder);

@@ -88,6 +88,26 @@ impl Node {
     }
 }
 
+/// Starts an engine, does something with it, and leaves nothing behind: for commands that run one program without a server.
+///
+/// # Errors
+/// When it cannot be started, and what `work` returns.
+pub(crate) fn with_engine<T>(
+    config: &Config,
+    image: &str,
+    work: impl AsyncFnOnce(Engine) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    // Artifacts of a server in the same data folder are not ours to touch.
+    let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let engine = EngineConfig { artifacts_dir: scratch.path().to_owned(), ..config.engine() };
+    let (node, jailer) = Node::prepare(config, engine, image)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let done = runtime.block_on(async { work(node.engine()?).await });
+    drop(runtime);
+    jailer.wait();
+    done
+}
+
 /// Said when there is neither a configured folder nor a home.
 pub(crate) const NO_HOME: &str = "there is no home folder to keep data in; pass --data-dir";
 

@@ -157,16 +157,7 @@ impl State {
             Some(ids) => (ids.first..ids.first + config.uid_count).collect(),
             None => VecDeque::from(vec![uid; config.uid_count as usize]),
         };
-        let owner = Owner {
-            uid: free_uids.front().copied().unwrap_or(uid),
-            gid: if privileged { free_uids.front().copied().unwrap_or(gid) } else { gid },
-            privileged,
-        };
-        if let Err(error) = probe::run(&hierarchy, &filters, owner) {
-            hierarchy.remove();
-            return Err(error);
-        }
-        Ok(Self {
+        let mut state = Self {
             hierarchy: Some(hierarchy),
             filters,
             privileged,
@@ -175,7 +166,18 @@ impl State {
             free_uids,
             sandboxes: BTreeMap::new(),
             graveyard: Vec::new(),
-        })
+        };
+        let owner = state.owner(state.free_uids.front().copied().unwrap_or(uid));
+        if let Err(error) = probe::run(state.hierarchy(), &state.filters, owner) {
+            state.end_all();
+            return Err(error);
+        }
+        Ok(state)
+    }
+
+    /// Who a sandbox with this host uid is. Run by root each has a group of its own too.
+    fn owner(&self, uid: u32) -> Owner {
+        Owner { uid, gid: if self.privileged { uid } else { self.gid }, privileged: self.privileged }
     }
 
     fn hierarchy(&self) -> &Hierarchy {
@@ -262,10 +264,9 @@ impl State {
         let uid = self.free_uids.pop_front().ok_or_else(|| {
             JailError::new(Step::MapIds, "", "all uids of the range are in use; raise process.uid_count")
         })?;
-        let owner = Owner { uid, gid: if self.privileged { uid } else { self.gid }, privileged: self.privileged };
-        match spawn::spawn(spec, fds, self.hierarchy(), &self.filters, owner) {
+        match spawn::spawn(spec, fds, self.hierarchy(), &self.filters, self.owner(uid)) {
             Ok(spawned) => {
-                let spawn::Spawned { pidfd, group, report, disk, .. } = spawned;
+                let spawn::Spawned { pidfd, group, report, disk } = spawned;
                 self.sandboxes
                     .insert(spec.id, Sandbox { uid, pidfd, group, report, disk, exit: ExitReport::default() });
                 Ok(())
@@ -348,14 +349,9 @@ impl State {
             spawn::reap(&sandbox.pidfd);
             self.graveyard.push(sandbox.group);
         }
-        // The kernel may take a moment to let go of a group; a second is far more than it needs.
-        let pause = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-        for _ in 0..200 {
-            self.graveyard.retain(|group| matches!(group.remove(), Ok(false)));
-            if self.graveyard.is_empty() {
-                break;
-            }
-            poll(&mut [], Some(&pause)).ok();
+        for group in self.graveyard.drain(..) {
+            // What stays busy is swept by the next jailer.
+            group.remove_soon().ok();
         }
         if let Some(hierarchy) = self.hierarchy.take() {
             hierarchy.remove();

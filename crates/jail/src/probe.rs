@@ -48,7 +48,9 @@ pub(crate) fn run(hierarchy: &Hierarchy, filters: &Filters, owner: Owner) -> Res
         spawn::spawn(&spec, vec![stdin, stdout, stderr, gate], hierarchy, filters, owner).map_err(with_remedy)?;
     let failed = first_failure(&report);
     spawn::reap(&pidfd);
-    remove(&group)?;
+    if !group.remove_soon().at(Step::PrepareCgroup, "probe")? {
+        return Err(JailError::new(Step::PrepareCgroup, "probe", "the group stays busy"));
+    }
     match failed {
         Some(error) if error.step == Step::Exec => Ok(()),
         Some(error) => Err(with_remedy(error)),
@@ -66,22 +68,14 @@ fn first_failure(report: &OwnedFd) -> Option<JailError> {
     }
 }
 
-/// The kernel may take a moment to let go of the group.
-fn remove(group: &crate::cgroup::Group) -> Result<(), JailError> {
-    let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-    for _ in 0..200 {
-        if group.remove().at(Step::PrepareCgroup, "probe")? {
-            return Ok(());
-        }
-        rustix::event::poll(&mut [], Some(&pause)).at(Step::PrepareCgroup, "probe")?;
-    }
-    Err(JailError::new(Step::PrepareCgroup, "probe", "the group stays busy"))
-}
-
 fn with_remedy(error: JailError) -> JailError {
     let switch = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
     let restricted = switch("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1";
     let remedy = match error.step {
+        Step::JoinCgroup => {
+            "the kernel lets an ordinary user move processes only within a part of the tree that is theirs, so this server must \
+             itself be started in a folder of that part"
+        }
         Step::Clone if switch("/proc/sys/kernel/unprivileged_userns_clone") == "0" => {
             "user namespaces are closed to ordinary users: sysctl kernel.unprivileged_userns_clone=1, or run it as root"
         }

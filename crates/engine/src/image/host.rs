@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fumehood_jail::protocol::RootEntry;
 use sha2::{Digest, Sha256};
 
+use crate::hex::hex;
+
 use super::{
-    FORMAT, Image, ImageError, ImageKind, Manifest, basic_etc, common_places, folder_of, publish, version_folder,
+    FORMAT, Image, ImageError, ImageKind, Manifest, basic_etc, building_folder, common_places, folder_of, publish,
+    version_folder,
 };
 
 /// The locked packages, for CPython 3.11 to 3.14.
@@ -68,9 +70,7 @@ pub fn build_host(images_dir: &Path, wanted: &HostImage, say: &mut dyn FnMut(&st
     }
     fs::create_dir_all(images_dir).map_err(ImageError::io(images_dir))?;
     let folder = version_folder(images_dir, &wanted.name, &fingerprint)?;
-    let building =
-        tempfile::Builder::new().prefix(".building-").tempdir_in(images_dir).map_err(ImageError::io(images_dir))?;
-    open_to_all(building.path())?;
+    let building = building_folder(images_dir)?;
     let venv = building.path().join("venv");
     let venv_text = venv.display().to_string();
 
@@ -187,7 +187,7 @@ fn fingerprint(python: &Path, version: &str) -> String {
     hash.update(node_version().unwrap_or_default());
     let entries = serde_json::to_vec(&entries(Path::new(""))).unwrap_or_default();
     hash.update(entries);
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&hash.finalize())
 }
 
 fn list_names(folder: &Path, depth: usize, tell: &mut dyn FnMut(&[u8])) {
@@ -269,11 +269,6 @@ fn entries(folder: &Path) -> Vec<RootEntry> {
     entries.push(bind(folder.join("venv").display().to_string(), VENV));
     entries.push(bind(folder.join("matplotlib").display().to_string(), MATPLOTLIB));
     entries
-}
-
-/// The image is read by other uids.
-fn open_to_all(folder: &Path) -> Result<(), ImageError> {
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(ImageError::io(folder))
 }
 
 /// Version of the host's Node.js, if a sandbox can see it.

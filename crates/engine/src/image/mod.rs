@@ -10,6 +10,7 @@ mod rootfs;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,9 @@ pub use rootfs::build_rootfs;
 
 /// Name of the manifest in an image's folder.
 const MANIFEST: &str = "image.json";
+
+/// How folders in which something is being built begin.
+const BUILDING: &str = ".building-";
 
 /// Version of the manifest and of how images are built; another one means that an image is stale.
 const FORMAT: u32 = 1;
@@ -282,14 +286,26 @@ fn version_folder(images_dir: &Path, name: &str, fingerprint: &str) -> Result<Pa
     Ok(parent.join(format!(".{name}-{}-{number}", &fingerprint[..12.min(fingerprint.len())])))
 }
 
+/// A folder to build a version in, readable by the sandboxes' uids.
+fn building_folder(images_dir: &Path) -> Result<tempfile::TempDir, ImageError> {
+    let folder =
+        tempfile::Builder::new().prefix(BUILDING).tempdir_in(images_dir).map_err(ImageError::io(images_dir))?;
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).map_err(ImageError::io(folder.path()))?;
+    Ok(folder)
+}
+
 /// Makes a finished folder the image of this name, in one step, and removes versions that nobody has open.
 fn publish(images_dir: &Path, name: &str, building: &Path, folder: &Path) -> Result<(), ImageError> {
     let link = folder_of(images_dir, name)?;
+    // Open until the link leads to it: another build must not take it for one that nobody needs.
+    let manifest = building.join(MANIFEST);
+    let open = File::open(&manifest).map_err(ImageError::io(&manifest))?;
+    open.lock_shared().map_err(ImageError::io(&manifest))?;
     fs::rename(building, folder).map_err(ImageError::io(folder))?;
     let next = folder.with_extension("link");
     std::os::unix::fs::symlink(folder, &next).map_err(ImageError::io(&next))?;
     fs::rename(&next, &link).map_err(ImageError::io(&link))?;
-    prune(images_dir, name);
+    prune(images_dir);
     Ok(())
 }
 
@@ -301,27 +317,26 @@ pub fn remove(images_dir: &Path, name: &str) -> Result<(), ImageError> {
     drop(Image::open(images_dir, name)?);
     let link = folder_of(images_dir, name)?;
     fs::remove_file(&link).map_err(ImageError::io(&link))?;
-    prune(images_dir, name);
+    prune(images_dir);
     Ok(())
 }
 
-/// Removes versions that the link does not lead to and nobody has open, and what broken-off builds left. Failing at it is no failure of
-/// what was asked for: the next build tries again.
-fn prune(images_dir: &Path, name: &str) {
+/// Removes versions that no link leads to and nobody has open, and what broken-off builds left. Failing at it is no failure of what was
+/// asked for: the next build tries again.
+fn prune(images_dir: &Path) {
     const BROKEN_OFF: Duration = Duration::from_secs(24 * 3600);
-    let current = folder_of(images_dir, name).ok().and_then(|link| link.canonicalize().ok());
-    for entry in fs::read_dir(images_dir).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let Some(file_name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        let version = file_name
-            .strip_prefix('.')
-            .and_then(|rest| rest.strip_prefix(name))
-            .is_some_and(|rest| rest.starts_with('-'));
-        let unused = version
-            && Some(&path) != current.as_ref()
+    let paths = || fs::read_dir(images_dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let linked: Vec<PathBuf> =
+        paths().filter(|path| path.is_symlink()).filter_map(|link| link.canonicalize().ok()).collect();
+    for path in paths().filter(|path| !path.is_symlink()) {
+        let (Some(name), Ok(real)) = (path.file_name().and_then(|name| name.to_str()), path.canonicalize()) else {
+            continue;
+        };
+        let unused = !linked.contains(&real)
+            && !name.starts_with(BUILDING)
             && File::open(path.join(MANIFEST)).is_ok_and(|manifest| manifest.try_lock().is_ok());
-        let modified = entry.metadata().and_then(|metadata| metadata.modified()).ok();
-        let abandoned = file_name.starts_with(".building-")
+        let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
+        let abandoned = name.starts_with(BUILDING)
             && modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > BROKEN_OFF);
         if (unused || abandoned) && fs::remove_dir_all(&path).is_err() {
             tracing::warn!(folder = %path.display(), "could not be removed");
@@ -341,12 +356,12 @@ mod tests {
         assert_eq!(folder_of(Path::new("/images"), "data-1.2").unwrap(), Path::new("/images/data-1.2"));
     }
 
-    fn publish_version(images: &Path, fingerprint: &str) -> PathBuf {
+    fn publish_version(images: &Path, image: &str, fingerprint: &str) -> PathBuf {
         let building = images.join(".building-x");
         fs::create_dir(&building).unwrap();
         let manifest = Manifest {
             format: FORMAT,
-            name: "x".to_owned(),
+            name: image.to_owned(),
             kind: ImageKind::Rootfs,
             fingerprint: fingerprint.to_owned(),
             python: String::new(),
@@ -359,25 +374,36 @@ mod tests {
             notes: Vec::new(),
         };
         manifest.write(&building).unwrap();
-        let folder = version_folder(images, "x", fingerprint).unwrap();
-        publish(images, "x", &building, &folder).unwrap();
+        let folder = version_folder(images, image, fingerprint).unwrap();
+        publish(images, image, &building, &folder).unwrap();
         folder
     }
 
     #[test]
     fn a_version_stays_while_it_is_open_and_goes_with_the_next_build_after() {
         let images = tempfile::tempdir().unwrap();
-        let first = publish_version(images.path(), "first-first-first");
+        let first = publish_version(images.path(), "x", "first-first-first");
         let open = Image::open(images.path(), "x").unwrap();
-        let second = publish_version(images.path(), "second-second-second");
+        let second = publish_version(images.path(), "x", "second-second-second");
         assert_eq!(Image::open(images.path(), "x").unwrap().fingerprint, "second-second-second");
         assert!(first.exists() && open.folder.join(MANIFEST).exists(), "it is in use");
         drop(open);
-        publish_version(images.path(), "third-third-third");
+        publish_version(images.path(), "x", "third-third-third");
         assert!(!first.exists() && !second.exists());
         remove(images.path(), "x").unwrap();
         assert!(Image::open(images.path(), "x").is_err());
         assert_eq!(fs::read_dir(images.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn an_image_survives_builds_of_others_with_a_similar_name_and_folders_reached_by_a_link() {
+        let real = tempfile::tempdir().unwrap();
+        let images = real.path().join("images");
+        fs::create_dir(real.path().join("store")).unwrap();
+        std::os::unix::fs::symlink(real.path().join("store"), &images).unwrap();
+        publish_version(&images, "a-b", "first-first-first");
+        publish_version(&images, "a", "second-second-second");
+        assert_eq!(Image::list(&images).iter().map(|image| image.name.as_str()).collect::<Vec<_>>(), ["a", "a-b"]);
     }
 
     #[test]

@@ -8,7 +8,11 @@ use std::process::Command;
 use fumehood_jail::protocol::RootEntry;
 use sha2::{Digest, Sha256};
 
-use super::{FORMAT, Image, ImageError, ImageKind, Manifest, basic_etc, common_places, publish, version_folder};
+use crate::hex::hex;
+
+use super::{
+    FORMAT, Image, ImageError, ImageKind, Manifest, basic_etc, building_folder, common_places, publish, version_folder,
+};
 
 /// Top-level names that a sandbox makes for itself.
 const OURS: [&str; 10] = ["proc", "dev", "sys", "tmp", "data", "workspace", "mnt", "run", "home", "root"];
@@ -30,10 +34,7 @@ pub fn build_rootfs(
     fs::create_dir_all(images_dir).map_err(ImageError::io(images_dir))?;
     let fingerprint = fingerprint(from);
     let folder = version_folder(images_dir, name, &fingerprint)?;
-    let building =
-        tempfile::Builder::new().prefix(".building-").tempdir_in(images_dir).map_err(ImageError::io(images_dir))?;
-    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(building.path(), readable).map_err(ImageError::io(building.path()))?;
+    let building = building_folder(images_dir)?;
     let rootfs = building.path().join("rootfs");
     fs::create_dir(&rootfs).map_err(ImageError::io(&rootfs))?;
     say(&format!("unpacking {}", from.display()));
@@ -165,5 +166,5 @@ fn fingerprint(from: &Path) -> String {
     if let Ok(meta) = from.metadata() {
         hash.update(meta.len().to_be_bytes());
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&hash.finalize())
 }

@@ -9,27 +9,20 @@ use fumehood_engine::execution::Status;
 use fumehood_engine::image::DEFAULT_IMAGE;
 use fumehood_engine::spec::{ExecutionRequest, FileRequest};
 
-use super::run::run_to_end;
 use crate::config::Config;
-use crate::node::{Node, data_dir};
+use crate::node::{data_dir, with_engine};
 
 const CODE: &str = include_str!("../../../../demo/analyse.py");
 const DATA: &str = include_str!("../../../../demo/us_macro.csv");
 
 pub(super) fn main(config: &Config) -> anyhow::Result<ExitCode> {
     let folder = data_dir(config)?.join("demo");
-    let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
-    let mut engine = config.engine();
-    engine.artifacts_dir = scratch.path().to_owned();
-    let (node, jailer) = Node::prepare(config, engine, DEFAULT_IMAGE)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut request = ExecutionRequest::new(CODE);
     request.files =
         vec![FileRequest { path: "us_macro.csv".to_owned(), content: Some(DATA.to_owned()), content_base64: None }];
-    let execution = runtime.block_on(async { run_to_end(&node.engine()?, request, config).await });
-    drop(runtime);
-    jailer.wait();
-    let execution = execution?;
+    let spec = request.validate(&config.limit_policy())?;
+    let execution =
+        with_engine(config, DEFAULT_IMAGE, async |engine| Ok(engine.submit(spec)?.events.finished().await))?;
 
     print!("{}", execution.stdout);
     eprint!("{}", execution.stderr);

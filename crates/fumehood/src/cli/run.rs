@@ -4,7 +4,6 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use base64::Engine as _;
@@ -18,7 +17,7 @@ use fumehood_engine::{Engine, Ticket};
 use futures::StreamExt;
 
 use super::Common;
-use crate::node::Node;
+use crate::node::with_engine;
 
 /// Exit codes besides the program's own.
 const HELP: &str = "\
@@ -92,24 +91,14 @@ pub(super) struct RunArgs {
 pub(super) fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let config = args.common.load(None)?;
     let spec = request(args)?.validate(&config.limit_policy())?;
-    // Artifacts of a server in the same data folder are not ours to touch.
-    let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
-    let mut engine = config.engine();
-    engine.artifacts_dir = scratch.path().to_owned();
-    let (node, jailer) = Node::prepare(&config, engine, &args.image)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let ran = runtime.block_on(async {
-        let engine = node.engine()?;
+    let execution = with_engine(&config, &args.image, async |engine| {
         let ticket = engine.submit(spec)?;
         let execution = follow(&engine, &ticket, args).await?;
         if let Some(folder) = &args.out {
             save(&engine, &execution, folder)?;
         }
-        Ok::<_, anyhow::Error>(execution)
-    });
-    drop(runtime);
-    jailer.wait();
-    let execution = ran?;
+        Ok(execution)
+    })?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&*execution)?);
     }
@@ -316,14 +305,4 @@ fn signal_code(execution: &Execution) -> Option<u8> {
     let message = &execution.error.as_ref()?.message;
     let number = message.strip_prefix("ended by signal ")?.split(' ').next()?.parse::<u8>().ok()?;
     128_u8.checked_add(number)
-}
-
-/// Runs a request and waits for its end, for `fumehood demo`.
-pub(super) async fn run_to_end(
-    engine: &Engine,
-    request: ExecutionRequest,
-    config: &crate::config::Config,
-) -> anyhow::Result<Arc<Execution>> {
-    let ticket = engine.submit(request.validate(&config.limit_policy())?)?;
-    Ok(tokio::time::timeout(Duration::from_secs(600), ticket.events.finished()).await?)
 }

@@ -1,7 +1,6 @@
 //! Control groups, version 1 and 2, hybrid hosts included.
 //!
-//! [`Hierarchy::discover`] finds where this process may make groups and proves that every limit can be enforced there; a limit
-//! that cannot be enforced is an error, never ignored. Each sandbox gets one [`Group`]. All groups of one jailer live
+//! [`Hierarchy::discover`] finds where this process may make groups; a limit that cannot be enforced there is an error, never ignored. Each sandbox gets one [`Group`]. All groups of one jailer live
 //! below a folder that names the jailer ([`instance_name`]), so that the next jailer can tell orphans from the living.
 
 mod v1;
@@ -48,7 +47,7 @@ pub enum Group {
 }
 
 impl Hierarchy {
-    /// Finds the hierarchy, removes what crashed jailers left, and tries every limit on a group of its own.
+    /// Finds the hierarchy and removes what crashed jailers left. That groups can be made, limited and joined is proven by `probe`.
     ///
     /// `parent` is a folder prepared by the operator, relative to the root of each hierarchy.
     ///
@@ -69,24 +68,7 @@ impl Hierarchy {
                 "no cgroup file system with a memory controller is mounted",
             ));
         };
-        match hierarchy.probe() {
-            Ok(()) => Ok(hierarchy),
-            Err(error) => {
-                hierarchy.remove();
-                Err(error)
-            }
-        }
-    }
-
-    /// Tries everything on a group of its own.
-    fn probe(&self) -> Result<(), JailError> {
-        let probe = self.create(
-            "probe",
-            &JailLimits { memory_bytes: 64 << 20, cpu_millis: 500, processes: 8, file_size_bytes: 1, open_files: 1 },
-        )?;
-        let joined = probe.try_joining();
-        probe.remove().at(Step::PrepareCgroup, "probe")?;
-        joined
+        Ok(hierarchy)
     }
 
     /// Makes a group with limits.
@@ -120,24 +102,6 @@ impl Hierarchy {
 }
 
 impl Group {
-    /// Moves a process made for this in, and ends it.
-    fn try_joining(&self) -> Result<(), JailError> {
-        let (wait, end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).at(Step::JoinCgroup, "probe")?;
-        let Some(pid) = crate::sys::fork().at(Step::JoinCgroup, "probe")? else {
-            drop(end);
-            // Until the jailer closes its end.
-            rustix::io::read(&wait, &mut [0]).ok();
-            crate::sys::exit_now(0)
-        };
-        let joined = self.join(pid);
-        drop(end);
-        rustix::process::waitpid(rustix::process::Pid::from_raw(pid), rustix::process::WaitOptions::empty())
-            .at(Step::JoinCgroup, "probe")?;
-        let remedy = "the kernel lets an ordinary user move processes only within a part of the tree that is theirs, so this \
-                      server must itself be started in a folder of that part";
-        joined.map_err(|error| JailError::new(error.step, error.subject, format!("{}; {remedy}", error.cause)))
-    }
-
     /// Moves a process in. Must be called from outside the sandbox, before it runs anything.
     ///
     /// # Errors
@@ -177,6 +141,24 @@ impl Group {
             }
         }
         Ok(gone)
+    }
+}
+
+impl Group {
+    /// Removes the group, waiting a second for the kernel to let go of it, which is far more than it needs.
+    ///
+    /// # Errors
+    /// As [`Self::remove`].
+    pub fn remove_soon(&self) -> io::Result<bool> {
+        let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+        for _ in 0..200 {
+            if self.remove()? {
+                return Ok(true);
+            }
+            // Only a pause: cut short it is tried again a little earlier.
+            rustix::event::poll(&mut [], Some(&pause)).ok();
+        }
+        Ok(false)
     }
 }
 
