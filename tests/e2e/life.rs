@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::limits::{children, sandbox_processes};
+use crate::limits::{children, jailer, sandbox_processes};
 use crate::server::{Server, brief, server, wait_for};
 
 /// Starts an execution in the background and waits until its code runs.
@@ -55,7 +55,7 @@ fn a_server_killed_outright_takes_jailer_and_sandboxes_with_it() {
     let mut server = server!(&[], &[]);
     start(&server, "import time; print('up'); time.sleep(600)");
     let mut processes = sandbox_processes(&server);
-    processes.extend(children(server.process.id()));
+    processes.extend(jailer(&server));
     server.process.kill().unwrap();
     server.process.wait().unwrap();
     for pid in processes {
@@ -71,7 +71,7 @@ fn a_server_killed_outright_takes_jailer_and_sandboxes_with_it() {
 fn when_the_jailer_dies_its_executions_are_lost_and_new_ones_run_on_a_new_jailer() {
     let server = server!(&[], &[]);
     let path = start(&server, "import time; print('up'); time.sleep(600)");
-    let jailer = children(server.process.id())[0];
+    let [_, jailer] = jailer(&server);
     let pid = rustix::process::Pid::from_raw(i32::try_from(jailer).unwrap()).unwrap();
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
     let lost = wait_for(|| Some(server.get(&path).1).filter(|execution| execution["outcome"] != json!(null)));
@@ -142,7 +142,7 @@ fn a_ready_sandbox_that_dies_is_replaced_and_no_execution_is_given_to_it() {
     let server = server!(&[], &[("FUMEHOOD_POOL__MIN_READY", "2"), ("FUMEHOOD_POOL__MAX_READY", "2")]);
     let full = || server.get("/v1/pool").1["ready"] == 2;
     wait_for(|| full().then_some(()));
-    let jailer = children(server.process.id())[0];
+    let [_, jailer] = jailer(&server);
     for init in children(jailer) {
         let pid = rustix::process::Pid::from_raw(i32::try_from(init).unwrap()).unwrap();
         rustix::process::kill_process(pid, Signal::KILL).unwrap();

@@ -188,12 +188,12 @@ impl Counts {
     }
 
     fn of(server: &Server) -> Self {
-        let jailer = children(server.process.id()).into_iter().next().expect("the server has a jailer");
+        let [outer, jailer] = jailer(server);
         let descriptors = |pid: u32| std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
         Self {
             sandbox_processes: sandbox_processes(server).len(),
             mounts: std::fs::read_to_string("/proc/self/mountinfo").unwrap().lines().count(),
-            cgroups: cgroups(jailer),
+            cgroups: cgroups(outer),
             server_descriptors: descriptors(server.process.id()),
             jailer_descriptors: descriptors(jailer),
             files: files_below(server.data.path()),
@@ -210,7 +210,7 @@ fn bytes_below(folder: &std::path::Path) -> u64 {
 
 /// Whether server or jailer hold files that were removed.
 fn processes_with_deleted_files(server: &Server) -> usize {
-    let pids = children(server.process.id()).into_iter().chain([server.process.id()]);
+    let pids = jailer(server).into_iter().chain([server.process.id()]);
     let holds = |pid: &u32| {
         let links = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         links.filter_map(|link| std::fs::read_link(link.path()).ok()).any(|target| {
@@ -251,11 +251,17 @@ pub(crate) fn children(parent: u32) -> Vec<u32> {
     stats().into_iter().filter(|(_, ppid)| *ppid == parent).map(|(pid, _)| pid).collect()
 }
 
+/// Both processes of the server's jailer: the outer one, after which its cgroups are named, and the inner one, which makes sandboxes.
+pub(crate) fn jailer(server: &Server) -> [u32; 2] {
+    let outer = *children(server.process.id()).first().expect("the server has a jailer");
+    [outer, *children(outer).first().expect("the jailer has an inner process")]
+}
+
 /// Processes below the server's jailer.
 pub(crate) fn sandbox_processes(server: &Server) -> BTreeSet<u32> {
     let stats = stats();
     let mut found = BTreeSet::new();
-    let mut parents = children(server.process.id());
+    let mut parents = vec![jailer(server)[1]];
     while let Some(parent) = parents.pop() {
         for (pid, ppid) in &stats {
             if *ppid == parent && found.insert(*pid) {

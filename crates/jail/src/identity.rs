@@ -48,6 +48,15 @@ impl IdRange {
 
 /// Writes the id maps of a process that is waiting in a new user namespace.
 pub(crate) fn map_ids(pid: i32, outside: u32, outside_gid: u32, privileged: bool) -> Result<(), JailError> {
+    write_maps(pid, (INSIDE, outside), (INSIDE, outside_gid), privileged)
+}
+
+/// The same for one in which an ordinary user stays who they are.
+pub(crate) fn map_same(pid: i32, uid: u32, gid: u32) -> Result<(), JailError> {
+    write_maps(pid, (uid, uid), (gid, gid), false)
+}
+
+fn write_maps(pid: i32, uid: (u32, u32), gid: (u32, u32), privileged: bool) -> Result<(), JailError> {
     let write = |file: &str, text: String| {
         let path = format!("/proc/{pid}/{file}");
         fs::write(&path, text).at(Step::MapIds, path)
@@ -56,14 +65,19 @@ pub(crate) fn map_ids(pid: i32, outside: u32, outside_gid: u32, privileged: bool
         // Without this an ordinary user may not map a group.
         write("setgroups", "deny".to_owned())?;
     }
-    write("uid_map", format!("{INSIDE} {outside} 1"))?;
-    write("gid_map", format!("{INSIDE} {outside_gid} 1"))
+    write("uid_map", format!("{} {} 1", uid.0, uid.1))?;
+    write("gid_map", format!("{} {} 1", gid.0, gid.1))
 }
 
 /// Becomes the sandbox's user with capabilities kept, for set-up inside its own user namespace.
 pub(crate) fn become_inside(drop_groups: bool) -> Result<(), JailError> {
+    become_user(INSIDE, INSIDE, drop_groups)
+}
+
+/// Becomes a user with capabilities kept; they are dropped in a step of their own, which needs one of them.
+pub(crate) fn become_user(uid: u32, gid: u32, drop_groups: bool) -> Result<(), JailError> {
     sys::keep_capabilities().at(Step::BecomeUser, "keep capabilities")?;
-    sys::become_ids(INSIDE, INSIDE, drop_groups).at(Step::BecomeUser, INSIDE.to_string())?;
+    sys::become_ids(uid, gid, drop_groups).at(Step::BecomeUser, uid.to_string())?;
     // setresuid clears the effective set of what it keeps.
     let all = CapabilitySet::all();
     let permitted = rustix::thread::capabilities(None).at(Step::BecomeUser, "read capabilities")?.permitted & all;

@@ -1,5 +1,6 @@
-//! Process 1 of a sandbox: builds it from inside, starts the program, reaps what is orphaned, and ends with the program, so that
-//! nothing the program left behind outlives it.
+//! Process 1 of a sandbox: completes it from inside, starts the program, reaps what is orphaned, and ends with the program, so that
+//! nothing the program left behind outlives it. When the program is a fork of a zygote it is the jailer that sees its end, and
+//! ends process 1.
 //!
 //! It runs in a copy of the jailer's memory, which holds nothing secret (the jailer starts with an empty environment).
 
@@ -12,7 +13,7 @@ use rustix::process::{WaitOptions, chdir, setsid, wait};
 use crate::error::{At, JailError, Step};
 use crate::identity;
 use crate::landlock;
-use crate::mounts::{self, Image};
+use crate::mounts;
 use crate::network;
 use crate::protocol::{JailSpec, Report, send};
 use crate::rlimits;
@@ -35,7 +36,7 @@ pub(crate) struct Inheritance<'a> {
 }
 
 /// Lowest number that the program's descriptors and ours are moved to while being arranged.
-const HIGH: i32 = 64;
+pub(crate) const HIGH: i32 = 64;
 
 impl Inheritance<'_> {
     fn numbers(&self) -> Vec<RawFd> {
@@ -51,7 +52,12 @@ pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
         sys::exit_now(125)
     };
     match build_and_start(inheritance) {
-        Ok((program, io)) => reap(program, io, &report),
+        Ok(Some((program, io))) => reap(program, io, &report),
+        Ok(None) => {
+            // The program's steps are reported by itself; the jailer hears of its end by the end of this socket too.
+            drop(report);
+            rest()
+        }
         Err(error) => {
             // If even this fails the jailer sees the end of the conversation, which it takes for a failure too.
             if send(&report, &Report::Failed(error), &[]).is_err() {
@@ -62,21 +68,35 @@ pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
     }
 }
 
-fn build_and_start(inheritance: Inheritance<'_>) -> Result<(i32, Option<fs::File>), JailError> {
+/// The program and the counters of this process; nothing when the program is to be a fork of a zygote.
+fn build_and_start(inheritance: Inheritance<'_>) -> Result<Option<(i32, Option<fs::File>)>, JailError> {
     let Inheritance { spec, filters, fds, disk, go, report, privileged } = inheritance;
     sys::set_process_name(c"fumehood-init").at(Step::FollowParent, "name")?;
     await_byte(&go, Step::AwaitParent)?;
     drop(go);
     // After the cgroup was joined, so that the namespace is rooted there.
     sys::enter_cgroup_namespace().at(Step::CgroupNamespace, "")?;
-    // While paths are still looked up with the jailer's uid: the image may lie in a folder closed to the sandbox's.
-    let image = Image::open(spec)?;
     identity::become_inside(privileged)?;
     // After the ids changed: a change of credentials cancels it.
     sys::die_with_parent().at(Step::FollowParent, "")?;
-    let disk = mounts::enter_root(spec, image, disk)?;
+    // Run by root the jailer made the disk, with the sandbox's uid on it; run by a user only a process in the user
+    // namespace may mount.
+    let disk = match disk {
+        Some(disk) => disk,
+        None => mounts::create_disk(spec.disk_bytes, spec.disk_inodes, None)?,
+    };
+    let disk = mounts::complete(disk, spec.shm_bytes)?;
     network::raise_loopback()?;
     rustix::system::sethostname(b"sandbox").at(Step::SetHostname, "sandbox")?;
+    if spec.zygote.is_some() {
+        // Before the report, upon which the program comes in.
+        sys::close_range(0, 2).at(Step::ArrangeDescriptors, "process 1")?;
+        sys::ignore_signal(libc::SIGCHLD).at(Step::NewSession, "reaping")?;
+        identity::forbid_new_privileges()?;
+        identity::drop_capabilities()?;
+        send(&report, &Report::SetUp, &[disk.as_fd()]).at(Step::ReportSetUp, "")?;
+        return Ok(None);
+    }
     let io = open_own_counters()?;
     send(&report, &Report::SetUp, &[disk.as_fd()]).at(Step::ReportSetUp, "")?;
     drop(disk);
@@ -94,7 +114,7 @@ fn build_and_start(inheritance: Inheritance<'_>) -> Result<(i32, Option<fs::File
             sys::close_range(0, 2).at(Step::ArrangeDescriptors, "process 1")?;
             identity::forbid_new_privileges()?;
             identity::drop_capabilities()?;
-            Ok((pid, io))
+            Ok(Some((pid, io)))
         }
     }
 }
@@ -109,7 +129,7 @@ fn open_own_counters() -> Result<Option<fs::File>, JailError> {
     Ok(io)
 }
 
-fn await_byte(pipe: &OwnedFd, step: Step) -> Result<(), JailError> {
+pub(crate) fn await_byte(pipe: &OwnedFd, step: Step) -> Result<(), JailError> {
     let mut byte = [0];
     loop {
         match rustix::io::read(pipe, &mut byte) {
@@ -164,14 +184,22 @@ fn become_program(
     Err(JailError::new(Step::Exec, spec.argv[0].clone(), sys::exec(&program, &argv, &env)))
 }
 
-fn c_strings(strings: impl Iterator<Item = String>) -> Result<Vec<CString>, JailError> {
+pub(crate) fn c_strings(strings: impl Iterator<Item = String>) -> Result<Vec<CString>, JailError> {
     strings.map(|string| CString::new(string).at(Step::Exec, "a NUL byte in arguments or environment")).collect()
 }
 
-fn enter_directory(path: &str) -> Result<(), JailError> {
+pub(crate) fn enter_directory(path: &str) -> Result<(), JailError> {
     // Nothing of the caller's has run yet, so no link can lead elsewhere.
     fs::create_dir_all(path).at(Step::EnterDirectory, path)?;
     chdir(path).at(Step::EnterDirectory, path)
+}
+
+/// Does nothing for ever; what is orphaned here the kernel reaps, since `SIGCHLD` is ignored.
+fn rest() -> ! {
+    loop {
+        // Without anything to poll this sleeps; a signal cuts it short.
+        rustix::event::poll(&mut [], None).ok();
+    }
 }
 
 /// Waits for the program, reaping whatever else ends here, then ends: the kernel then kills the rest of the namespace.

@@ -29,6 +29,20 @@ pub(crate) fn state() -> &'static str {
     }
 }
 
+/// Keeps this process, and what it forks, from signals and abstract sockets outside, where the kernel can. Files stay as they are: rules for
+/// files hold for good, and what is forked from a zygote sees other mounts.
+pub(crate) fn restrict_scope() -> Result<(), JailError> {
+    if sys::landlock_version() < 6 {
+        return Ok(());
+    }
+    let ruleset = Ruleset::default().scope(Scope::from_all(NEWEST)).at(Step::Landlock, "scope")?;
+    let status = ruleset.create().at(Step::Landlock, "ruleset")?.restrict_self().at(Step::Landlock, "")?;
+    if status.ruleset == RulesetStatus::NotEnforced {
+        return Err(JailError::new(Step::Landlock, "", "the kernel has it but did not enforce it"));
+    }
+    Ok(())
+}
+
 /// Restricts this process and what it becomes. Where the kernel has no Landlock nothing happens (and [`state`] says so);
 /// where it has, every failure is an error.
 pub(crate) fn restrict() -> Result<(), JailError> {

@@ -18,9 +18,12 @@
 
 pub mod cgroup;
 mod error;
+pub mod forked;
 mod identity;
+mod image;
 mod init;
 pub mod jailer;
+mod keeper;
 mod landlock;
 mod mounts;
 mod network;
@@ -30,5 +33,6 @@ mod rlimits;
 mod seccomp;
 mod spawn;
 mod sys;
+mod zygote;
 
 pub use error::{JailError, Step};

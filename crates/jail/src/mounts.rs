@@ -1,8 +1,9 @@
-//! The file system of a sandbox, built from inside its own mount namespace.
+//! The file system of a sandbox.
 //!
-//! A read-only root on tmpfs holds read-only binds of the image, a fresh `/proc` with its dangerous parts covered, a `/dev` of
-//! six harmless devices, and one size-limited disk of which `/data`, `/tmp`, `/var/tmp` and `/home/sandbox` are folders. Nothing of
-//! the host is left after the pivot.
+//! A read-only root on tmpfs holds read-only binds of the image and a `/dev` of six harmless devices. It is built once per image, in a mount
+//! namespace of its own ([`build_image`]), in which nothing of the host is left. A sandbox gets a copy of that namespace and adds
+//! what is its own ([`complete`]): a fresh `/proc` with its dangerous parts covered, `/dev/shm`, terminals, and one size-limited disk of which
+//! `/data`, `/tmp`, `/var/tmp` and `/home/sandbox` are folders.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +19,7 @@ use rustix::process::{chdir, fchdir, pivot_root};
 
 use crate::error::{At, JailError, Step};
 use crate::identity::INSIDE;
-use crate::protocol::{JailSpec, RootEntry};
+use crate::protocol::RootEntry;
 use crate::sys::{self, NO_DEVICES, NO_EXEC, NO_SUID, READ_ONLY};
 
 /// A folder that exists on every Linux system; the new root is put over it before the pivot.
@@ -31,6 +32,8 @@ const DISK_FOLDERS: [(&str, &str, u32); 4] = [
     ("var-tmp", "/var/tmp", 0o1777),
     ("home", "/home/sandbox", 0o700),
 ];
+
+const PROC_FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
 
 /// Devices that hold no state of the host.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -74,18 +77,17 @@ fn detached(kind: &str, options: &[(&str, String)], attributes: MountAttrFlags) 
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-/// The image's files as detached mounts, opened while paths are still looked up with the jailer's rights.
-pub(crate) struct Image {
+/// The image's files as detached mounts.
+struct Image {
     binds: Vec<(PathBuf, OwnedFd, bool)>,
     devices: Vec<(&'static str, OwnedFd)>,
 }
 
 impl Image {
-    /// Opens every host path that the sandbox is going to see.
-    pub(crate) fn open(spec: &JailSpec) -> Result<Self, JailError> {
-        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).at(Step::PrivateMounts, "/")?;
+    /// Opens every host path that the image shows.
+    fn open(entries: &[RootEntry]) -> Result<Self, JailError> {
         let mut binds = Vec::new();
-        for entry in &spec.root {
+        for entry in entries {
             if let RootEntry::Bind { source, target } = entry {
                 let tree = clone_tree(CWD, source).at(Step::OpenImage, source.clone())?;
                 sys::restrict_mount(tree.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES, true)
@@ -115,8 +117,20 @@ fn attach(mount: impl AsFd, folder: impl AsFd, path: impl rustix::path::Arg) -> 
     move_mount(mount.as_fd(), "", folder.as_fd(), path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-/// Builds the root and moves into it. Returns the disk, still open, for the host.
-pub(crate) fn enter_root(spec: &JailSpec, image: Image, disk: Option<OwnedFd>) -> Result<OwnedFd, JailError> {
+/// Keeps what happens to mounts here from the rest of the host, and the other way round.
+pub(crate) fn make_private() -> Result<(), JailError> {
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).at(Step::PrivateMounts, "/")
+}
+
+/// Mounts the `/proc` of this process's pid namespace over the one that is there.
+pub(crate) fn mount_own_proc() -> Result<(), JailError> {
+    mount("proc", "/proc", "proc", PROC_FLAGS, None).at(Step::MountProc, "/proc")
+}
+
+/// Turns this mount namespace, a copy of the host's, into that of an image: builds the root and moves into it.
+pub(crate) fn build_image(entries: &[RootEntry]) -> Result<(), JailError> {
+    make_private()?;
+    let image = Image::open(entries)?;
     let root = detached(
         "tmpfs",
         &[("size", "4m".to_owned()), ("nr_inodes", "4096".to_owned()), ("mode", "0755".to_owned())],
@@ -127,17 +141,47 @@ pub(crate) fn enter_root(spec: &JailSpec, image: Image, disk: Option<OwnedFd>) -
     // From here on every path is relative to `root`; nothing below it is anybody else's.
     fchdir(&root).at(Step::MountRoot, STAGE)?;
 
-    populate(&spec.root, &image.binds)?;
-    mount_proc()?;
-    mount_dev(&image.devices, spec.shm_bytes)?;
-    let disk = mount_disk(spec, disk)?;
+    populate(entries, &image.binds)?;
+    populate_dev(&image.devices)?;
+    for (_, target, _) in DISK_FOLDERS {
+        make_folders(inside(target)?, Step::MountDisk)?;
+    }
+    make_folders(Path::new("mnt"), Step::MountDisk)?;
+    make_folders(Path::new("proc"), Step::MountProc)?;
+    // Covered in every sandbox. A whole one must be in sight, or the kernel lets no user namespace mount another.
+    mount("proc", "proc", "proc", PROC_FLAGS, None).at(Step::MountProc, "proc")?;
 
     sys::restrict_mount(root.as_fd(), READ_ONLY, false).at(Step::MountRoot, "make it read-only")?;
     pivot_root(".", ".").at(Step::PivotRoot, "")?;
     // The old root now lies over the new one at the same place; take it away.
     unmount(".", UnmountFlags::DETACH).at(Step::PivotRoot, "detach the host's root")?;
-    chdir("/").at(Step::PivotRoot, "/")?;
-    Ok(disk)
+    chdir("/").at(Step::PivotRoot, "/")
+}
+
+/// Adds to a copy of an image's namespace what belongs to one sandbox. Returns the disk, still open, for the host.
+pub(crate) fn complete(disk: OwnedFd, shm_bytes: u64) -> Result<OwnedFd, JailError> {
+    chdir("/").at(Step::MountRoot, "/")?;
+    mount_proc()?;
+    mount_shm(shm_bytes)?;
+    let pts = [
+        ("ptmxmode", "0666".to_owned()),
+        ("mode", "0620".to_owned()),
+        ("gid", INSIDE.to_string()),
+        ("max", "64".to_owned()),
+    ];
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let pts = detached("devpts", &pts, attributes).at(Step::MountDev, "/dev/pts")?;
+    attach(&pts, CWD, "dev/pts").at(Step::MountDev, "/dev/pts")?;
+    mount_disk(disk)
+}
+
+/// The same for a zygote, which shares the jailer's pid namespace: of `/proc` it sees its own processes.
+pub(crate) fn complete_for_zygote(disk: OwnedFd, shm_bytes: u64) -> Result<(), JailError> {
+    chdir("/").at(Step::MountRoot, "/")?;
+    mount("proc", "proc", "proc", PROC_FLAGS, c"hidepid=2").at(Step::MountProc, "proc")?;
+    cover_proc()?;
+    mount_shm(shm_bytes)?;
+    mount_disk(disk).map(drop)
 }
 
 /// A path below the new root: relative, without `..`.
@@ -195,9 +239,11 @@ fn empty_file(path: &Path) -> rustix::io::Result<()> {
 }
 
 fn mount_proc() -> Result<(), JailError> {
-    make_folders(Path::new("proc"), Step::MountProc)?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    mount("proc", "proc", "proc", flags, None).at(Step::MountProc, "proc")?;
+    mount("proc", "proc", "proc", PROC_FLAGS, None).at(Step::MountProc, "proc")?;
+    cover_proc()
+}
+
+fn cover_proc() -> Result<(), JailError> {
     for name in PROC_READ_ONLY {
         let path = format!("proc/{name}");
         if Path::new(&path).exists() {
@@ -210,16 +256,14 @@ fn mount_proc() -> Result<(), JailError> {
     for name in PROC_COVERED {
         let path = format!("proc/{name}");
         if Path::new(&path).exists() {
-            // Absolute: the host's, still in sight before the pivot.
-            let cover = clone_tree(CWD, "/dev/null").at(Step::MountProc, path.clone())?;
-            sys::restrict_mount(cover.as_fd(), NO_SUID | NO_EXEC, false).at(Step::MountProc, path.clone())?;
+            let cover = clone_tree(CWD, "dev/null").at(Step::MountProc, path.clone())?;
             attach(&cover, CWD, &path).at(Step::MountProc, path.clone())?;
         }
     }
     Ok(())
 }
 
-fn mount_dev(devices: &[(&'static str, OwnedFd)], shm_bytes: u64) -> Result<(), JailError> {
+fn populate_dev(devices: &[(&'static str, OwnedFd)]) -> Result<(), JailError> {
     make_folders(Path::new("dev/shm"), Step::MountDev)?;
     make_folders(Path::new("dev/pts"), Step::MountDev)?;
     for (name, tree) in devices {
@@ -227,19 +271,6 @@ fn mount_dev(devices: &[(&'static str, OwnedFd)], shm_bytes: u64) -> Result<(), 
         empty_file(&path).at(Step::MountDev, path.display().to_string())?;
         attach(tree, CWD, &path).at(Step::MountDev, path.display().to_string())?;
     }
-    let shm = [("size", shm_bytes.to_string()), ("nr_inodes", "4096".to_owned()), ("mode", "1777".to_owned())];
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let shm = detached("tmpfs", &shm, attributes).at(Step::MountDev, "/dev/shm")?;
-    attach(&shm, CWD, "dev/shm").at(Step::MountDev, "/dev/shm")?;
-    let pts = [
-        ("ptmxmode", "0666".to_owned()),
-        ("mode", "0620".to_owned()),
-        ("gid", INSIDE.to_string()),
-        ("max", "64".to_owned()),
-    ];
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let pts = detached("devpts", &pts, attributes).at(Step::MountDev, "/dev/pts")?;
-    attach(&pts, CWD, "dev/pts").at(Step::MountDev, "/dev/pts")?;
     for (to, at) in [
         ("pts/ptmx", "dev/ptmx"),
         ("/proc/self/fd", "dev/fd"),
@@ -252,21 +283,19 @@ fn mount_dev(devices: &[(&'static str, OwnedFd)], shm_bytes: u64) -> Result<(), 
     Ok(())
 }
 
-fn mount_disk(spec: &JailSpec, disk: Option<OwnedFd>) -> Result<OwnedFd, JailError> {
-    // Run by root the jailer made the disk, with the sandbox's uid on it; run by a user only a process in the user
-    // namespace may mount.
-    let disk = match disk {
-        Some(disk) => disk,
-        None => create_disk(spec.disk_bytes, spec.disk_inodes, None)?,
-    };
+fn mount_shm(bytes: u64) -> Result<(), JailError> {
+    let shm = [("size", bytes.to_string()), ("nr_inodes", "4096".to_owned()), ("mode", "1777".to_owned())];
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let shm = detached("tmpfs", &shm, attributes).at(Step::MountDev, "/dev/shm")?;
+    attach(&shm, CWD, "dev/shm").at(Step::MountDev, "/dev/shm")
+}
+
+fn mount_disk(disk: OwnedFd) -> Result<OwnedFd, JailError> {
     // Its folders can be cloned only from a mount of this namespace, so it is attached for a moment.
-    make_folders(Path::new("mnt"), Step::MountDisk)?;
     attach(&disk, CWD, "mnt").at(Step::MountDisk, "mnt")?;
     for (folder, target, _) in DISK_FOLDERS {
-        let target = inside(target)?;
-        make_folders(target, Step::MountDisk)?;
         let tree = clone_tree(&disk, folder).at(Step::MountDisk, folder)?;
-        attach(&tree, CWD, target).at(Step::MountDisk, target.display().to_string())?;
+        attach(&tree, CWD, inside(target)?).at(Step::MountDisk, target)?;
     }
     let kept = reopen(disk.as_fd()).at(Step::MountDisk, "keep it open")?;
     unmount("mnt", UnmountFlags::DETACH).at(Step::MountDisk, "mnt")?;

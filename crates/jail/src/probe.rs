@@ -8,11 +8,9 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::cgroup::Hierarchy;
 use crate::error::{At, JailError, Step};
 use crate::protocol::{JailLimits, JailSpec, Report, receive};
-use crate::seccomp::Filters;
-use crate::spawn::{self, Owner, Spawned};
+use crate::spawn::{self, Means, Owner, Spawned};
 
 /// A path that no image has.
 const NO_PROGRAM: &str = "/fumehood-probe";
@@ -21,7 +19,7 @@ const NO_PROGRAM: &str = "/fumehood-probe";
 ///
 /// # Errors
 /// The step that does not work on this host, with a remedy where there is a known one.
-pub(crate) fn run(hierarchy: &Hierarchy, filters: &Filters, owner: Owner) -> Result<(), JailError> {
+pub(crate) fn run(means: &mut Means<'_>, owner: Owner) -> Result<(), JailError> {
     let spec = JailSpec {
         id: 0,
         name: "probe".to_owned(),
@@ -40,12 +38,13 @@ pub(crate) fn run(hierarchy: &Hierarchy, filters: &Filters, owner: Owner) -> Res
             open_files: 64,
         },
         control: false,
+        zygote: None,
     };
     let pipe = || pipe_with(PipeFlags::CLOEXEC).at(Step::CreateChannel, "probe");
     let ((stdin, _stdin), (_stdout, stdout), (_stderr, stderr), (gate, open)) = (pipe()?, pipe()?, pipe()?, pipe()?);
     rustix::io::write(&open, &[1]).at(Step::AwaitGate, "probe")?;
-    let Spawned { pidfd, group, report, disk: _disk } =
-        spawn::spawn(&spec, vec![stdin, stdout, stderr, gate], hierarchy, filters, owner).map_err(with_remedy)?;
+    let Spawned { pidfd, group, report, .. } =
+        spawn::spawn(&spec, vec![stdin, stdout, stderr, gate], means, owner).map_err(with_remedy)?;
     let failed = first_failure(&report);
     spawn::reap(&pidfd);
     if !group.remove_soon().at(Step::PrepareCgroup, "probe")? {
@@ -68,7 +67,7 @@ fn first_failure(report: &OwnedFd) -> Option<JailError> {
     }
 }
 
-fn with_remedy(error: JailError) -> JailError {
+pub(crate) fn with_remedy(error: JailError) -> JailError {
     let switch = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
     let restricted = switch("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1";
     let remedy = match error.step {

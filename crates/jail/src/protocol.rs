@@ -28,7 +28,7 @@ pub const MAX_MESSAGE: usize = 4 << 20;
 const IN_FILE: &[u8] = &[0];
 
 /// Most descriptors beside one message.
-const MAX_FDS: usize = 8;
+const MAX_FDS: usize = 24;
 
 /// How one sandbox is to be made.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -55,6 +55,28 @@ pub struct JailSpec {
     pub limits: JailLimits,
     /// Whether a control socket follows the pipes; it becomes descriptor 3.
     pub control: bool,
+    /// The program is a fork of this zygote instead of `argv`, with the zygote's environment. It is confined before it says a word on its
+    /// control socket, and does not wait at the gate.
+    pub zygote: Option<u64>,
+}
+
+/// How a preloaded interpreter that is to be forked is started.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ZygoteSpec {
+    /// Unique among the zygotes of this jailer.
+    pub id: u64,
+    /// Name of its cgroup: letters, digits, `_` and `-`.
+    pub name: String,
+    /// What its root consists of; that of the sandboxes forked from it.
+    pub root: Vec<RootEntry>,
+    /// Its own writable disk, in bytes.
+    pub disk_bytes: u64,
+    /// Program and arguments; descriptor 3 is the socket on which it is asked to fork ([`crate::forked::serve`]).
+    pub argv: Vec<String>,
+    /// The whole environment.
+    pub env: Vec<(String, String)>,
+    /// Limits of the zygote itself. Those of single processes (files, descriptors) are not applied: its forks could not raise them.
+    pub limits: JailLimits,
 }
 
 /// One entry of a sandbox's root, made in order.
@@ -117,6 +139,13 @@ pub enum Request {
         /// The sandbox.
         id: u64,
     },
+    /// Start a zygote. Beside it: a pipe for what it prints.
+    StartZygote(Box<ZygoteSpec>),
+    /// End a zygote; what was forked from it lives on. Unknown ids are ignored.
+    EndZygote {
+        /// The zygote.
+        id: u64,
+    },
 }
 
 /// How the jailer is to work.
@@ -149,6 +178,18 @@ pub enum Reply {
         id: u64,
         /// Host uid (and gid) of the sandbox.
         uid: u32,
+    },
+    /// A zygote has loaded everything and can be forked.
+    ZygoteReady {
+        /// The zygote.
+        id: u64,
+    },
+    /// A zygote ended, or could not be started.
+    ZygoteGone {
+        /// The zygote.
+        id: u64,
+        /// Why, where that is known.
+        error: Option<JailError>,
     },
     /// A sandbox ended, or could not be made.
     Exited {
@@ -192,6 +233,37 @@ pub(crate) enum Report {
     Failed(JailError),
     /// The program ended.
     Ended { wait_status: i32, bytes_read: Option<u64>, bytes_written: Option<u64> },
+}
+
+/// From the jailer to a zygote.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Fork {
+    /// The sandbox.
+    pub(crate) id: u64,
+    pub(crate) limits: JailLimits,
+    pub(crate) cwd: String,
+    /// The jailer is root: groups can and must be dropped.
+    pub(crate) drop_groups: bool,
+    /// How many of the descriptors beside it are `cgroup.procs` files for the bringer and for the fork. They come first, then the namespaces in
+    /// the order in which they are to be entered, then standard input, output, error, control and report.
+    pub(crate) doors: (usize, usize),
+}
+
+/// Descriptors at the end of those beside a [`Fork`].
+pub(crate) const FORK_CHANNELS: usize = 5;
+
+/// From a zygote to the jailer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum ZygoteReport {
+    /// It waits to be forked.
+    Ready,
+    /// A step failed before it was one.
+    Failed(JailError),
+    /// A fork was made; its pid as this process and the jailer see it.
+    Forked { id: u64, pid: i32 },
+    /// A fork could not be made.
+    NotForked { id: u64, error: JailError },
 }
 
 /// A pair of connected packet sockets, both close-on-exec.

@@ -33,3 +33,8 @@ pub(crate) fn apply(limits: &JailLimits) -> Result<(), JailError> {
     }
     Ok(())
 }
+
+/// Of a zygote: only what is the same for all its forks, which could not raise it again.
+pub(crate) fn apply_to_zygote() -> Result<(), JailError> {
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).at(Step::SetLimits, "Core")
+}

@@ -147,10 +147,26 @@ const DENIED: &[Denied] = &[
 /// The compiled filters, in the order of installation.
 pub(crate) struct Filters(Vec<BpfProgram>);
 
-/// Compiles the filters; done once per jailer.
+/// What a zygote needs beyond that, to put its forks into their sandboxes; closed again in each of them. `unshare` stays closed but for the
+/// cgroup namespace.
+const OPEN_TO_ZYGOTES: [libc::c_long; 2] = [libc::SYS_setns, libc::SYS_unshare];
+const ZYGOTE_UNSHARE: Denied =
+    Denied { call: libc::SYS_unshare, when: When::NoneOf(0, &[libc::CLONE_NEWCGROUP as u64]), reason: NAMESPACES };
+
+/// Compiles the filters of a sandbox.
 pub(crate) fn compile() -> Result<Filters, JailError> {
+    Ok(Filters(vec![unreviewed(), closing(DENIED.iter())?]))
+}
+
+/// Compiles the filters of a zygote.
+pub(crate) fn compile_for_zygote() -> Result<Filters, JailError> {
+    let kept = DENIED.iter().filter(|denied| !OPEN_TO_ZYGOTES.contains(&denied.call));
+    Ok(Filters(vec![unreviewed(), closing(kept.chain([&ZYGOTE_UNSHARE]))?]))
+}
+
+fn closing<'a>(all: impl Iterator<Item = &'a Denied>) -> Result<BpfProgram, JailError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    for denied in DENIED {
+    for denied in all {
         let conditions = conditions(denied.when).at(Step::Seccomp, "rules")?;
         // No condition means always; several are alternatives.
         rules.entry(denied.call).or_default().extend(conditions);
@@ -158,8 +174,7 @@ pub(crate) fn compile() -> Result<Filters, JailError> {
     let arch: TargetArch = std::env::consts::ARCH.try_into().at(Step::Seccomp, std::env::consts::ARCH)?;
     let errno = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, errno, arch).at(Step::Seccomp, "filter")?;
-    let filter: BpfProgram = filter.try_into().at(Step::Seccomp, "program")?;
-    Ok(Filters(vec![unreviewed(), filter]))
+    filter.try_into().at(Step::Seccomp, "program")
 }
 
 fn conditions(when: When) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
@@ -236,5 +251,6 @@ mod tests {
     #[test]
     fn the_filters_compile() {
         assert_eq!(compile().unwrap().0.len(), 2);
+        assert_eq!(compile_for_zygote().unwrap().0.len(), 2);
     }
 }

@@ -1,26 +1,28 @@
 //! Starting one sandbox, seen from the jailer.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::cgroup::{Group, Hierarchy};
+use crate::cgroup::{Doors, Group, Hierarchy};
 use crate::error::{At, JailError, Step};
 use crate::identity;
+use crate::image::{Images, namespace_of};
 use crate::init::{self, Inheritance};
 use crate::mounts;
-use crate::protocol::{JailSpec, packet_pair};
+use crate::protocol::{Fork, JailSpec, packet_pair, send};
 use crate::seccomp::Filters;
 use crate::sys::{self, Side};
 
 /// A sandbox that is building itself.
 pub(crate) struct Spawned {
     pub(crate) pidfd: OwnedFd,
+    pub(crate) pid: i32,
     pub(crate) group: Group,
     /// Where process 1 reports.
     pub(crate) report: OwnedFd,
-    /// Made here when the jailer is root.
-    pub(crate) disk: Option<OwnedFd>,
+    /// What is needed to fork its program from a zygote, once it is built.
+    pub(crate) forking: Option<Forking>,
 }
 
 /// Who sandboxes are, outside.
@@ -30,20 +32,44 @@ pub(crate) struct Owner {
     pub(crate) gid: u32,
     /// The jailer is root, so the ids are the sandbox's own.
     pub(crate) privileged: bool,
+    /// Who owns the sandbox's user namespace, and thereby may put processes into it: the zygote that its program is forked from.
+    pub(crate) namespace: Option<u32>,
+}
+
+/// What sandboxes are made with.
+pub(crate) struct Means<'a> {
+    pub(crate) hierarchy: &'a Hierarchy,
+    pub(crate) images: &'a mut Images,
+    pub(crate) filters: &'a Filters,
+}
+
+/// The program of a sandbox that is to be forked from a zygote.
+pub(crate) struct Forking {
+    fork: Fork,
+    /// In the order in which the zygote wants them.
+    fds: Vec<OwnedFd>,
+}
+
+impl Forking {
+    /// Asks the zygote.
+    pub(crate) fn ask(&self, zygote: &OwnedFd) -> std::io::Result<()> {
+        let fds: Vec<BorrowedFd<'_>> = self.fds.iter().map(AsFd::as_fd).collect();
+        send(zygote, &self.fork, &fds)
+    }
 }
 
 /// Starts a sandbox; it goes on building itself while this returns.
 pub(crate) fn spawn(
     spec: &JailSpec,
     fds: Vec<OwnedFd>,
-    hierarchy: &Hierarchy,
-    filters: &Filters,
+    means: &mut Means<'_>,
     owner: Owner,
 ) -> Result<Spawned, JailError> {
-    let group = hierarchy.create(&spec.name, &spec.limits)?;
-    let started = start(spec, fds, &group, filters, owner);
+    // A fork passes through the group in company of the process that brings it.
+    let group = means.hierarchy.create(&spec.name, &spec.limits, spec.zygote.is_some())?;
+    let started = start(spec, fds, &group, means, owner);
     match started {
-        Ok((pidfd, report, disk)) => Ok(Spawned { pidfd, group, report, disk }),
+        Ok(Parts { pid, pidfd, report, forking }) => Ok(Spawned { pidfd, pid, group, report, forking }),
         Err(error) => {
             // The process, if there ever was one, ends by itself as its pipe from here is closed; its group is swept later.
             group.remove().ok();
@@ -52,16 +78,21 @@ pub(crate) fn spawn(
     }
 }
 
-type Parts = (OwnedFd, OwnedFd, Option<OwnedFd>);
+struct Parts {
+    pid: i32,
+    pidfd: OwnedFd,
+    report: OwnedFd,
+    forking: Option<Forking>,
+}
 
 fn start(
     spec: &JailSpec,
-    fds: Vec<OwnedFd>,
+    mut fds: Vec<OwnedFd>,
     group: &Group,
-    filters: &Filters,
+    means: &mut Means<'_>,
     owner: Owner,
 ) -> Result<Parts, JailError> {
-    let Owner { uid, gid, privileged } = owner;
+    let Owner { uid, gid, privileged, namespace } = owner;
     let disk = match privileged {
         true => {
             // Pipes belong to the sandbox, so that its programs can reopen them through /dev/stdout.
@@ -75,34 +106,75 @@ fn start(
     };
     let (report, child_report) = packet_pair().at(Step::CreateChannel, "report")?;
     let (child_go, go) = pipe_with(PipeFlags::CLOEXEC).at(Step::CreateChannel, "go")?;
-    match sys::clone_into(sys::NAMESPACES).at(Step::Clone, "")? {
+    // The program's ends go to the zygote instead.
+    let kept = if spec.zygote.is_some() { std::mem::take(&mut fds) } else { Vec::new() };
+    match means.images.clone_within(&spec.root, sys::NAMESPACES, namespace)? {
         Side::Child => {
             // In the child: the parent's ends go first, or the end of the jailer would never be seen.
-            drop((report, go));
+            drop((report, go, kept));
+            let filters = means.filters;
             init::run(Inheritance { spec, filters, fds, disk, go: child_go, report: child_report, privileged })
         }
         Side::Parent { pid, pidfd } => {
-            drop((child_report, child_go, fds));
+            drop((child_go, fds, disk));
             let prepared = group.join(pid).and_then(|()| identity::map_ids(pid, uid, gid, privileged));
-            let prepared = prepared.and_then(|()| rustix::io::write(&go, &[1]).map(drop).at(Step::AwaitParent, ""));
-            if let Err(error) = prepared {
-                rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL).ok();
-                reap(&pidfd);
-                return Err(error);
+            let forking = match spec.zygote {
+                Some(_) => prepared.and_then(|()| forking(spec, pid, group, kept, child_report, privileged).map(Some)),
+                None => prepared.map(|()| None),
+            };
+            let forking =
+                forking.and_then(|forking| rustix::io::write(&go, &[1]).at(Step::AwaitParent, "").map(|_| forking));
+            match forking {
+                Ok(forking) => Ok(Parts { pid, pidfd, report, forking }),
+                Err(error) => {
+                    rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL).ok();
+                    reap(&pidfd);
+                    Err(error)
+                }
             }
-            Ok((pidfd, report, disk))
         }
     }
 }
 
+/// Collects what the zygote needs to put a fork into this sandbox.
+fn forking(
+    spec: &JailSpec,
+    pid: i32,
+    group: &Group,
+    channels: Vec<OwnedFd>,
+    report: OwnedFd,
+    drop_groups: bool,
+) -> Result<Forking, JailError> {
+    let Doors { early, late } = group.doors()?;
+    let doors = (early.len(), late.len());
+    let mut fds: Vec<OwnedFd> = early.into_iter().chain(late).collect();
+    // The user namespace first: it gives the rights to enter the others.
+    for kind in ["user", "mnt", "pid", "net", "ipc", "uts"] {
+        fds.push(namespace_of(pid, kind)?);
+    }
+    // Without the gate: a fork is told what to run over its control socket.
+    fds.extend(channels.into_iter().enumerate().filter(|(index, _)| *index != 3).map(|(_, fd)| fd));
+    fds.push(report);
+    let fork = Fork { id: spec.id, limits: spec.limits, cwd: spec.cwd.clone(), drop_groups, doors };
+    Ok(Forking { fork, fds })
+}
+
 /// Waits for a process that is known to be ending.
 pub(crate) fn reap(pidfd: &OwnedFd) {
+    wait_status(pidfd);
+}
+
+/// Waits for a process that is known to be ending; its wait status, where it is ours to wait for.
+pub(crate) fn wait_status(pidfd: &OwnedFd) -> Option<i32> {
     use rustix::process::{WaitId, WaitIdOptions, waitid};
-    use std::os::fd::AsFd;
     loop {
         match waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED) {
             Err(rustix::io::Errno::INTR) => {}
-            _ => return,
+            Ok(Some(status)) => {
+                let code = status.exit_status().map(|code| (code & 0xff) << 8);
+                return code.or_else(|| status.terminating_signal());
+            }
+            Ok(None) | Err(_) => return None,
         }
     }
 }

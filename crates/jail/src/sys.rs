@@ -4,13 +4,16 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+/// A user namespace.
+pub(crate) const USER: u64 = libc::CLONE_NEWUSER as u64;
+/// A pid namespace.
+pub(crate) const PIDS: u64 = libc::CLONE_NEWPID as u64;
+/// A mount namespace.
+pub(crate) const MOUNTS: u64 = libc::CLONE_NEWNS as u64;
+/// Namespaces of System V IPC, the host name and the network.
+pub(crate) const COMMUNICATION: u64 = (libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWNET) as u64;
 /// Namespaces of a sandbox. The cgroup namespace is entered later, after the process has joined its group.
-pub(crate) const NAMESPACES: u64 = (libc::CLONE_NEWUSER
-    | libc::CLONE_NEWNS
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS
-    | libc::CLONE_NEWNET) as u64;
+pub(crate) const NAMESPACES: u64 = USER | PIDS | MOUNTS | COMMUNICATION;
 
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -123,6 +126,31 @@ pub(crate) fn become_ids(uid: u32, gid: u32, drop_groups: bool) -> io::Result<()
         check(libc::syscall(libc::SYS_setresuid, uid, uid, uid))?;
     }
     Ok(())
+}
+
+/// Sets the effective uid of this single-threaded process, which is what owns the user namespaces it makes. Back to 0 the
+/// capabilities become effective again.
+pub(crate) fn act_as(uid: u32) -> io::Result<()> {
+    const UNCHANGED: libc::uid_t = libc::uid_t::MAX;
+    // SAFETY: plain integers.
+    check(unsafe { libc::syscall(libc::SYS_setresuid, UNCHANGED, uid, UNCHANGED) }).map(drop)
+}
+
+/// Enters an existing namespace, of whatever kind.
+pub(crate) fn enter_namespace(namespace: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes two integers; the descriptor is open.
+    check(libc::c_long::from(unsafe { libc::setns(namespace.as_raw_fd(), 0) })).map(drop)
+}
+
+/// A child of this process that has ended and was not waited for yet; it stays so.
+pub(crate) fn ended_child() -> Option<i32> {
+    // SAFETY: all-zero bytes are a valid siginfo_t, and the call fills it; `si_pid` is the member it fills for children, 0 if there is none.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        check(libc::c_long::from(libc::waitid(libc::P_ALL, 0, &mut info, options))).ok()?;
+        Some(info.si_pid()).filter(|pid| *pid != 0)
+    }
 }
 
 /// Default action for every signal and nothing blocked: what is ignored or blocked would survive exec.

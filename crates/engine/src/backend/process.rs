@@ -116,6 +116,7 @@ impl ProcessBackend {
             cwd: execution.cwd.clone(),
             limits: jail_limits(&execution.limits),
             control: runner,
+            zygote: None,
         }
     }
 

@@ -8,6 +8,7 @@ mod v2;
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crate::error::{At, JailError, Step};
@@ -46,6 +47,15 @@ pub enum Group {
     V2(v2::Group),
 }
 
+/// Ways into a group, for a fork and the process that brings it.
+#[derive(Debug)]
+pub struct Doors {
+    /// For the bringer, before it forks: what a fork costs counts for the group.
+    pub early: Vec<OwnedFd>,
+    /// For the fork alone: only it is to count as a process.
+    pub late: Vec<OwnedFd>,
+}
+
 impl Hierarchy {
     /// Finds the hierarchy and removes what crashed jailers left. That groups can be made, limited and joined is proven by `probe`.
     ///
@@ -71,14 +81,17 @@ impl Hierarchy {
         Ok(hierarchy)
     }
 
-    /// Makes a group with limits.
+    /// Makes a group with limits. With `passage` one more process fits until the group is closed ([`Group::close`]): the one that brings a fork.
     ///
     /// # Errors
     /// When a limit is refused.
-    pub fn create(&self, name: &str, limits: &JailLimits) -> Result<Group, JailError> {
+    pub fn create(&self, name: &str, limits: &JailLimits, passage: bool) -> Result<Group, JailError> {
+        let processes = most_processes(limits);
         match self {
-            Self::V1(hierarchy) => hierarchy.create(name, limits).map(Group::V1),
-            Self::V2(hierarchy) => hierarchy.create(name, limits).map(Group::V2),
+            Self::V1(hierarchy) => hierarchy.create(name, limits, processes).map(Group::V1),
+            Self::V2(hierarchy) => {
+                hierarchy.create(name, limits, processes + u64::from(passage), passage).map(Group::V2)
+            }
         }
     }
 
@@ -91,14 +104,33 @@ impl Hierarchy {
         }
     }
 
-    /// Removes the folders of this jailer itself; its groups must be gone.
-    pub fn remove(self) {
-        match self {
-            // What is still busy is swept by the next jailer.
-            Self::V1(hierarchy) => hierarchy.folders().iter().for_each(|folder| drop(fs::remove_dir(folder))),
-            Self::V2(hierarchy) => hierarchy.remove(),
+    /// Removes every group and the folders of this jailer itself; its sandboxes must be dead.
+    pub fn remove_all(self) {
+        let folders: Vec<PathBuf> = match &self {
+            Self::V1(hierarchy) => hierarchy.folders().to_vec(),
+            Self::V2(hierarchy) => vec![hierarchy.folder.clone()],
+        };
+        let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+        // The kernel lets go of a group a moment after its last process. What stays busy for longer is swept by the next jailer.
+        for _ in 0..200 {
+            folders.iter().for_each(|folder| remove_groups(folder));
+            if !folders.iter().any(|folder| folder.exists()) {
+                break;
+            }
+            rustix::event::poll(&mut [], Some(&pause)).ok();
+        }
+        if let Self::V2(hierarchy) = self {
+            hierarchy.remove();
         }
     }
+}
+
+/// Removes a jailer's folder with the groups in it, as far as they are empty.
+fn remove_groups(folder: &Path) {
+    for group in fs::read_dir(folder).into_iter().flatten().flatten().filter(|group| group.path().is_dir()) {
+        fs::remove_dir(group.path()).ok();
+    }
+    fs::remove_dir(folder).ok();
 }
 
 impl Group {
@@ -110,6 +142,51 @@ impl Group {
         match self {
             Self::V1(group) => group.join(pid),
             Self::V2(group) => group.join(pid),
+        }
+    }
+
+    /// Files through which a process that has them open can move itself in, whatever its own rights.
+    ///
+    /// # Errors
+    /// When they cannot be opened.
+    pub fn doors(&self) -> Result<Doors, JailError> {
+        let open = |folder: &PathBuf| {
+            let path = folder.join("cgroup.procs");
+            fs::File::options()
+                .write(true)
+                .open(&path)
+                .map(OwnedFd::from)
+                .at(Step::JoinCgroup, path.display().to_string())
+        };
+        match self {
+            Self::V1(group) => {
+                let [memory, pids, cpu, cpuacct] = group.folders();
+                let mut early = vec![open(memory)?, open(cpu)?];
+                if cpu != cpuacct {
+                    early.push(open(cpuacct)?);
+                }
+                Ok(Doors { early, late: vec![open(pids)?] })
+            }
+            Self::V2(group) => Ok(Doors { early: vec![open(&group.folder)?], late: Vec::new() }),
+        }
+    }
+
+    /// Takes back the room for one process more.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn close(&self, limits: &JailLimits) -> Result<(), JailError> {
+        match self {
+            // There the bringer does not count.
+            Self::V1(_) => Ok(()),
+            Self::V2(group) => write(&group.folder, "pids.max", most_processes(limits)),
+        }
+    }
+
+    fn folders(&self) -> &[PathBuf] {
+        match self {
+            Self::V1(group) => group.folders(),
+            Self::V2(group) => std::slice::from_ref(&group.folder),
         }
     }
 
@@ -127,12 +204,8 @@ impl Group {
     /// # Errors
     /// Anything but "busy".
     pub fn remove(&self) -> io::Result<bool> {
-        let folders = match self {
-            Self::V1(group) => group.folders(),
-            Self::V2(group) => std::slice::from_ref(&group.folder),
-        };
         let mut gone = true;
-        for folder in folders {
+        for folder in self.folders() {
             match fs::remove_dir(folder) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -160,6 +233,11 @@ impl Group {
         }
         Ok(false)
     }
+}
+
+/// One more for process 1 of the sandbox, which is ours.
+fn most_processes(limits: &JailLimits) -> u64 {
+    limits.processes + 1
 }
 
 /// Name of the folder of one jailer: its pid and start time, so that a later process with the same pid is not taken for it.
@@ -195,13 +273,8 @@ fn sweep(parent: &Path) {
         if start_time(pid) == Some(start) && !is_zombie(pid) {
             continue;
         }
-        // Its sandboxes died with it (parent-death signal); empty groups remain.
-        if let Ok(groups) = fs::read_dir(entry.path()) {
-            for group in groups.flatten().filter(|group| group.path().is_dir()) {
-                fs::remove_dir(group.path()).ok();
-            }
-        }
-        fs::remove_dir(entry.path()).ok();
+        // Its sandboxes died with it; empty groups remain.
+        remove_groups(&entry.path());
     }
 }
 

@@ -47,13 +47,13 @@ impl Hierarchy {
         Ok(Self { folders })
     }
 
-    pub(super) fn folders(self) -> Vec<PathBuf> {
-        self.folders.into()
+    pub(super) fn folders(&self) -> &[PathBuf; 4] {
+        &self.folders
     }
 
-    pub(super) fn create(&self, name: &str, limits: &JailLimits) -> Result<Group, JailError> {
+    pub(super) fn create(&self, name: &str, limits: &JailLimits, processes: u64) -> Result<Group, JailError> {
         let group = Group { folders: self.folders.clone().map(|folder| folder.join(name)) };
-        let made = group.set_up(limits);
+        let made = group.set_up(limits, processes);
         if made.is_err() {
             super::Group::V1(group).remove().ok();
             return made.map(|()| unreachable!("it is an error"));
@@ -63,7 +63,7 @@ impl Hierarchy {
 }
 
 impl Group {
-    fn set_up(&self, limits: &JailLimits) -> Result<(), JailError> {
+    fn set_up(&self, limits: &JailLimits, processes: u64) -> Result<(), JailError> {
         for folder in &self.folders {
             make(folder).at(Step::PrepareCgroup, folder.display().to_string())?;
         }
@@ -75,13 +75,12 @@ impl Group {
         } else {
             write(memory, "memory.swappiness", 0)?;
         }
-        // One more for process 1 of the sandbox, which is ours.
-        write(pids, "pids.max", limits.processes + 1)?;
+        write(pids, "pids.max", processes)?;
         write(cpu, "cpu.cfs_period_us", 100_000)?;
         write(cpu, "cpu.cfs_quota_us", (limits.cpu_millis * 100).max(1000))
     }
 
-    pub(super) fn folders(&self) -> &[PathBuf] {
+    pub(super) fn folders(&self) -> &[PathBuf; 4] {
         &self.folders
     }
 

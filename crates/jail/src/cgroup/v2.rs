@@ -28,6 +28,8 @@ pub struct Hierarchy {
 #[derive(Debug)]
 pub struct Group {
     pub(super) folder: PathBuf,
+    /// A process that brought a fork was counted too.
+    passage: bool,
 }
 
 /// A folder in which a jailer may make its own.
@@ -113,11 +115,17 @@ impl Hierarchy {
         fs::remove_dir(leaf).ok();
     }
 
-    pub(super) fn create(&self, name: &str, limits: &JailLimits) -> Result<Group, JailError> {
+    pub(super) fn create(
+        &self,
+        name: &str,
+        limits: &JailLimits,
+        processes: u64,
+        passage: bool,
+    ) -> Result<Group, JailError> {
         let folder = self.folder.join(name);
         fs::create_dir(&folder).or_else(already).at(Step::PrepareCgroup, folder.display().to_string())?;
-        let group = Group { folder };
-        let made = group.set_up(limits);
+        let group = Group { folder, passage };
+        let made = group.set_up(limits, processes);
         if made.is_err() {
             fs::remove_dir(&group.folder).ok();
         }
@@ -126,7 +134,7 @@ impl Hierarchy {
 }
 
 impl Group {
-    fn set_up(&self, limits: &JailLimits) -> Result<(), JailError> {
+    fn set_up(&self, limits: &JailLimits, processes: u64) -> Result<(), JailError> {
         write(&self.folder, "memory.max", limits.memory_bytes)?;
         // Absent where the kernel does not account swap; then there is none to use either.
         if self.folder.join("memory.swap.max").exists() {
@@ -134,8 +142,7 @@ impl Group {
         }
         // Half a sandbox is no sandbox: when memory runs out all of it ends.
         write(&self.folder, "memory.oom.group", 1)?;
-        // One more for process 1 of the sandbox, which is ours.
-        write(&self.folder, "pids.max", limits.processes + 1)?;
+        write(&self.folder, "pids.max", processes)?;
         write(&self.folder, "cpu.max", format!("{} 100000", (limits.cpu_millis * 100).max(1000)))
     }
 
@@ -151,7 +158,10 @@ impl Group {
             process_limit_hits: read_keyed(folder, "pids.events", "max").unwrap_or(0),
             memory_peak_bytes: read_number(folder, "memory.peak").unwrap_or(0),
             cpu_us: read_keyed(folder, "cpu.stat", "usage_usec").unwrap_or(0),
-            processes_peak: read_number(folder, "pids.peak").map(|peak| peak.saturating_sub(1)),
+            // Process 1 is ours. With the one that brought the fork three were counted at least: one or two of them the program's, nobody knows.
+            processes_peak: read_number(folder, "pids.peak")
+                .filter(|peak| !self.passage || *peak > 3)
+                .map(|peak| peak.saturating_sub(1)),
         }
     }
 }

@@ -7,7 +7,7 @@ use fumehood_jail::protocol::{Reply, Request, RootEntry, receive, send};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::jail;
-use crate::rig::Rig;
+use crate::rig::{Rig, only_child};
 
 #[test]
 fn a_program_runs_and_its_exit_code_comes_back() {
@@ -79,9 +79,7 @@ fn sleeper(rig: &mut Rig) -> (i32, Vec<std::os::fd::OwnedFd>) {
     let started = receive::<Reply>(&rig.jailer.link.socket).unwrap().unwrap();
     assert!(matches!(started.0, Reply::Started { .. }), "{started:?}");
     rustix::io::write(&pipes[3].1, &[1]).unwrap();
-    let jailer = rig.jailer.process.id();
-    let children = std::fs::read_to_string(format!("/proc/{jailer}/task/{jailer}/children")).unwrap();
-    let pid = children.split_whitespace().next().expect("a sandbox").parse().unwrap();
+    let pid = only_child(rig.inner());
     (pid, pipes.into_iter().flat_map(|(a, b)| [a, b]).collect())
 }
 
@@ -136,9 +134,25 @@ fn when_the_jailer_is_killed_every_sandbox_goes() {
 }
 
 #[test]
+fn when_the_inner_process_of_the_jailer_is_killed_nothing_is_left_at_all() {
+    let mut rig = jail!();
+    let (pid, _pipes) = sleeper(&mut rig);
+    let inner = rustix::process::Pid::from_raw(rig.inner()).unwrap();
+    rustix::process::kill_process(inner, rustix::process::Signal::KILL).unwrap();
+    assert!(!rig.jailer.process.wait().unwrap().success());
+    assert!(gone(pid));
+    let found = std::process::Command::new("find")
+        .args(["/sys/fs/cgroup", "-maxdepth", "8", "-name"])
+        .arg(format!("fumehood-{}-*", rig.jailer.process.id()))
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+}
+
+#[test]
 fn a_jailer_leaves_no_descriptor_and_no_cgroup_behind_a_sandbox() {
     let mut rig = jail!();
-    let jailer = rig.jailer.process.id();
+    let jailer = rig.inner();
     let descriptors = || std::fs::read_dir(format!("/proc/{jailer}/fd")).unwrap().count();
     rig.sh("true");
     let before = descriptors();

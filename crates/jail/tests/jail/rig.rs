@@ -124,6 +124,11 @@ impl Run {
     }
 }
 
+pub(crate) fn only_child(parent: i32) -> i32 {
+    let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
+    children.split_whitespace().next().expect("a child").parse().unwrap()
+}
+
 pub(crate) fn limits() -> JailLimits {
     JailLimits { memory_bytes: 256 << 20, cpu_millis: 1000, processes: 32, file_size_bytes: 64 << 20, open_files: 256 }
 }
@@ -156,6 +161,11 @@ impl Rig {
         Ok(Self { jailer, next: 1, owner: None })
     }
 
+    /// The jailer's process that makes sandboxes.
+    pub(crate) fn inner(&self) -> i32 {
+        only_child(i32::try_from(self.jailer.process.id()).unwrap())
+    }
+
     pub(crate) fn spec(&mut self, argv: &[&str]) -> JailSpec {
         let id = self.next;
         self.next += 1;
@@ -186,6 +196,7 @@ impl Rig {
             cwd: "/data".to_owned(),
             limits: limits(),
             control: false,
+            zygote: None,
         }
     }
 

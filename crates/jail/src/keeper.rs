@@ -1,0 +1,628 @@
+//! The inner process of the jailer: process 1 of a pid namespace, which makes zygotes and sandboxes and sees their end.
+//!
+//! States of a sandbox here:
+//!
+//! ```text
+//! Building --SetUp--> Running ---------------------Ended/killed--> process 1 reaped --> counters read, Exited sent, group removed
+//!        \  \--SetUp--> Forking --Forked--> Running --program reaped: process 1 killed--^
+//!         \--Failed/killed------------------------------------------------------------^
+//! ```
+//!
+//! The program of a sandbox is a child of its process 1 when it was executed, and of this process when it was forked from a zygote.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+
+use crate::cgroup::{Group, Hierarchy};
+use crate::error::{At, JailError, Step};
+use crate::identity::IdRange;
+use crate::image::Images;
+use crate::init::await_byte;
+use crate::landlock;
+use crate::mounts;
+use crate::probe;
+use crate::protocol::{
+    ExitReport, JailLimits, JailSpec, Reply, Report, Request, ZygoteReport, ZygoteSpec, receive, send,
+};
+use crate::seccomp::{self, Filters};
+use crate::spawn::{self, Forking, Means, Owner, Spawned, wait_status};
+use crate::sys;
+use crate::zygote;
+
+/// Requests that a zygote has at a time; the others wait here. More than one, so that it never waits for the next.
+const FORKS_AHEAD: usize = 2;
+
+/// What the jailer has on its host.
+pub(crate) struct Place {
+    pub(crate) hierarchy: Hierarchy,
+    /// Run by root: each sandbox has a uid of its own.
+    pub(crate) privileged: bool,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Host uids not in use; empty means that no more sandboxes fit.
+    pub(crate) free_uids: VecDeque<u32>,
+    /// Held so that no other jailer uses the same uids.
+    pub(crate) _ids: Option<IdRange>,
+}
+
+/// Body of the inner process; returns when the server is gone.
+pub(crate) fn run(socket: &OwnedFd, place: Place, go: &OwnedFd) -> io::Result<()> {
+    match State::prepare(place, go) {
+        Ok(mut state) => {
+            send(socket, &state.ready(), &[])?;
+            let ended = state.serve(socket);
+            state.end_all();
+            ended
+        }
+        Err(error) => send(socket, &Reply::Unusable(error), &[]),
+    }
+}
+
+struct State {
+    place: Place,
+    images: Images,
+    filters: Filters,
+    zygote_filters: Filters,
+    sandboxes: BTreeMap<u64, Sandbox>,
+    zygotes: BTreeMap<u64, Zygote>,
+    /// Groups the kernel was not done with yet.
+    graveyard: Vec<Group>,
+    /// Everything that is waited for, named by [`Source`].
+    watch: OwnedFd,
+}
+
+struct Sandbox {
+    limits: JailLimits,
+    uid: u32,
+    pid: i32,
+    init: OwnedFd,
+    /// The server asked for its end.
+    killed: bool,
+    /// `None` once it is closed at the other end.
+    report: Option<OwnedFd>,
+    group: Group,
+    program: Program,
+    disk: Option<OwnedFd>,
+    exit: ExitReport,
+}
+
+/// The program as far as this process has to do with it.
+enum Program {
+    /// A child of process 1.
+    OfProcess1,
+    /// To be forked from this zygote once the sandbox is built.
+    ToFork(u64, Forking),
+    /// The zygote was asked.
+    Asked,
+    /// A child of this process.
+    Forked(OwnedFd, i32),
+    /// Forked and reaped, or never to come.
+    Over,
+}
+
+struct Zygote {
+    uid: u32,
+    process: OwnedFd,
+    socket: OwnedFd,
+    group: Group,
+    ready: bool,
+    /// Sandboxes that wait to be asked for.
+    waiting: VecDeque<u64>,
+    /// Sandboxes it was asked for.
+    asked: VecDeque<u64>,
+    error: Option<JailError>,
+}
+
+/// What an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Server,
+    Report(u64),
+    Init(u64),
+    Program(u64),
+    Zygote(u64),
+}
+
+impl Source {
+    fn to_data(self) -> epoll::EventData {
+        let (kind, id) = match self {
+            Self::Server => (0, 0),
+            Self::Report(id) => (1, id),
+            Self::Init(id) => (2, id),
+            Self::Program(id) => (3, id),
+            Self::Zygote(id) => (4, id),
+        };
+        epoll::EventData::new_u64(id << 3 | kind)
+    }
+
+    fn from_data(data: epoll::EventData) -> Self {
+        let (kind, id) = (data.u64() & 7, data.u64() >> 3);
+        match kind {
+            0 => Self::Server,
+            1 => Self::Report(id),
+            2 => Self::Init(id),
+            3 => Self::Program(id),
+            _ => Self::Zygote(id),
+        }
+    }
+}
+
+impl State {
+    fn prepare(place: Place, go: &OwnedFd) -> Result<Self, JailError> {
+        await_byte(go, Step::AwaitParent)?;
+        sys::die_with_parent().at(Step::FollowParent, "jailer")?;
+        mounts::make_private()?;
+        mounts::mount_own_proc().map_err(probe::with_remedy)?;
+        let watch = epoll::create(epoll::CreateFlags::CLOEXEC).at(Step::CreateChannel, "epoll")?;
+        let mut state = Self {
+            images: Images::new()?,
+            filters: seccomp::compile()?,
+            zygote_filters: seccomp::compile_for_zygote()?,
+            place,
+            sandboxes: BTreeMap::new(),
+            zygotes: BTreeMap::new(),
+            graveyard: Vec::new(),
+            watch,
+        };
+        let owner = state.owner(state.place.free_uids.front().copied().unwrap_or(state.place.uid), None);
+        probe::run(&mut state.means(), owner)?;
+        Ok(state)
+    }
+
+    /// Who a sandbox with this host uid is. Run by root each has a group of its own too.
+    fn owner(&self, uid: u32, namespace: Option<u32>) -> Owner {
+        let Place { privileged, gid, .. } = self.place;
+        Owner { uid, gid: if privileged { uid } else { gid }, privileged, namespace: namespace.filter(|_| privileged) }
+    }
+
+    fn means(&mut self) -> Means<'_> {
+        Means { hierarchy: &self.place.hierarchy, images: &mut self.images, filters: &self.filters }
+    }
+
+    fn ready(&self) -> Reply {
+        let uid = if self.place.privileged {
+            "own uid per sandbox"
+        } else {
+            "shared: the server's own uid (not run by root)"
+        };
+        let features = [
+            ("namespaces", "user, mount, pid, ipc, uts, net, cgroup"),
+            ("capabilities", "none"),
+            ("no_new_privs", "on"),
+            ("seccomp", "on"),
+            ("landlock", landlock::state()),
+            ("cgroup", self.place.hierarchy.version()),
+            ("host_uid", uid),
+            ("network", "none"),
+            ("root", "read-only"),
+        ];
+        let features = features.into_iter().map(|(layer, state)| (layer.to_owned(), state.to_owned())).collect();
+        Reply::Ready { features, own_uids: self.place.privileged }
+    }
+
+    /// Serves until the server is gone.
+    fn serve(&mut self, server: &OwnedFd) -> io::Result<()> {
+        self.watch(server.as_fd(), Source::Server)?;
+        let mut events = Vec::with_capacity(64);
+        loop {
+            // Groups that were busy are tried again soon; otherwise there is nothing to do but wait.
+            let again = Timespec { tv_sec: 0, tv_nsec: Duration::from_millis(5).subsec_nanos().into() };
+            events.clear();
+            match epoll::wait(
+                &self.watch,
+                rustix::buffer::spare_capacity(&mut events),
+                (!self.graveyard.is_empty()).then_some(&again),
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in &events {
+                match Source::from_data(event.data) {
+                    Source::Server => match receive::<Request>(server)? {
+                        None => return Ok(()),
+                        Some((request, fds)) => self.take(request, fds, server)?,
+                    },
+                    Source::Report(id) => self.hear(id, server)?,
+                    Source::Program(id) => self.program_ended(id),
+                    Source::Init(id) => self.bury(id, server)?,
+                    Source::Zygote(id) => self.hear_zygote(id, server)?,
+                }
+            }
+            self.graveyard.retain(|group| matches!(group.remove(), Ok(false)));
+        }
+    }
+
+    fn watch(&self, fd: BorrowedFd<'_>, source: Source) -> io::Result<()> {
+        Ok(epoll::add(&self.watch, fd, source.to_data(), epoll::EventFlags::IN)?)
+    }
+
+    /// Before a descriptor that children may share is closed: epoll watches the open file, not the number.
+    fn unwatch(&self, fd: &OwnedFd) {
+        epoll::delete(&self.watch, fd).ok();
+    }
+
+    fn take(&mut self, request: Request, fds: Vec<OwnedFd>, server: &OwnedFd) -> io::Result<()> {
+        match request {
+            Request::Spawn(spec) => {
+                if let Err(error) = self.spawn(&spec, fds) {
+                    let report = ExitReport { error: Some(error), ..ExitReport::default() };
+                    send(server, &Reply::Exited { id: spec.id, report }, &[])?;
+                }
+            }
+            Request::Kill { id } => {
+                if let Some(sandbox) = self.sandboxes.get_mut(&id) {
+                    sandbox.killed = true;
+                }
+                self.kill(id);
+            }
+            Request::StartZygote(spec) => {
+                if let Err(error) = self.start_zygote(&spec, fds) {
+                    send(server, &Reply::ZygoteGone { id: spec.id, error: Some(error) }, &[])?;
+                }
+            }
+            Request::EndZygote { id } => {
+                if let Some(zygote) = self.zygotes.get(&id) {
+                    pidfd_send_signal(&zygote.process, Signal::KILL).ok();
+                }
+            }
+            Request::Configure(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "configured twice")),
+        }
+        Ok(())
+    }
+
+    fn take_uid(&mut self) -> Result<u32, JailError> {
+        self.place.free_uids.pop_front().ok_or_else(|| {
+            JailError::new(Step::MapIds, "", "all uids of the range are in use; raise process.uid_count")
+        })
+    }
+
+    fn spawn(&mut self, spec: &JailSpec, fds: Vec<OwnedFd>) -> Result<(), JailError> {
+        let wanted = if spec.control { 5 } else { 4 };
+        if fds.len() != wanted || (spec.argv.is_empty() && spec.zygote.is_none()) {
+            return Err(JailError::new(Step::CreateChannel, "", "the request is incomplete"));
+        }
+        check_name(&spec.name)?;
+        let namespace = match spec.zygote {
+            None => None,
+            Some(id) if !spec.control => {
+                return Err(JailError::new(Step::ForkZygote, id.to_string(), "needs a control socket"));
+            }
+            Some(id) => Some(self.zygotes.get(&id).filter(|zygote| zygote.ready).ok_or_else(|| no_zygote(id))?.uid),
+        };
+        let uid = self.take_uid()?;
+        let owner = self.owner(uid, namespace);
+        let Spawned { pid, pidfd, group, report, forking } = match spawn::spawn(spec, fds, &mut self.means(), owner) {
+            Ok(spawned) => spawned,
+            Err(error) => {
+                self.place.free_uids.push_back(uid);
+                return Err(error);
+            }
+        };
+        let program = match (spec.zygote, forking) {
+            (Some(zygote), Some(forking)) => Program::ToFork(zygote, forking),
+            _ => Program::OfProcess1,
+        };
+        let watched = self
+            .watch(report.as_fd(), Source::Report(spec.id))
+            .and_then(|()| self.watch(pidfd.as_fd(), Source::Init(spec.id)));
+        self.sandboxes.insert(
+            spec.id,
+            Sandbox {
+                limits: spec.limits,
+                uid,
+                pid,
+                init: pidfd,
+                killed: false,
+                report: Some(report),
+                group,
+                program,
+                disk: None,
+                exit: ExitReport::default(),
+            },
+        );
+        watched.at(Step::CreateChannel, "watch the sandbox")
+    }
+
+    fn kill(&mut self, id: u64) {
+        if let Some(sandbox) = self.sandboxes.get(&id) {
+            // It may have ended a moment ago; then there is nothing to kill.
+            pidfd_send_signal(&sandbox.init, Signal::KILL).ok();
+        }
+    }
+
+    /// Takes in what a sandbox reported.
+    fn hear(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
+        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return Ok(()) };
+        let Some(report) = &sandbox.report else { return Ok(()) };
+        match receive::<Report>(report) {
+            Ok(Some((Report::SetUp, mut fds))) => {
+                sandbox.disk = fds.pop();
+                match std::mem::replace(&mut sandbox.program, Program::Over) {
+                    Program::ToFork(zygote, forking) => {
+                        sandbox.program = Program::ToFork(zygote, forking);
+                        self.queue_fork(zygote, id);
+                        Ok(())
+                    }
+                    other => {
+                        sandbox.program = other;
+                        self.tell_started(id, server)
+                    }
+                }
+            }
+            Ok(Some((Report::Failed(error), _))) => {
+                sandbox.exit.error = Some(error);
+                Ok(())
+            }
+            Ok(Some((Report::Ended { wait_status, bytes_read, bytes_written }, _))) => {
+                let exit = std::mem::take(&mut sandbox.exit);
+                sandbox.exit = ExitReport { wait_status: Some(wait_status), bytes_read, bytes_written, ..exit };
+                Ok(())
+            }
+            Ok(None) => {
+                self.forget_report(id);
+                Ok(())
+            }
+            Err(_) => {
+                self.forget_report(id);
+                self.kill(id);
+                Ok(())
+            }
+        }
+    }
+
+    fn forget_report(&mut self, id: u64) {
+        if let Some(report) = self.sandboxes.get_mut(&id).and_then(|sandbox| sandbox.report.take()) {
+            self.unwatch(&report);
+        }
+    }
+
+    fn tell_started(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
+        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return Ok(()) };
+        let disk = sandbox.disk.take();
+        let disk: Vec<BorrowedFd<'_>> = disk.iter().map(AsFd::as_fd).collect();
+        send(server, &Reply::Started { id, uid: sandbox.uid }, &disk)
+    }
+
+    /// Reaps a program that was forked from a zygote, and ends its sandbox.
+    fn program_ended(&mut self, id: u64) {
+        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return };
+        let Program::Forked(program, pid) = &sandbox.program else { return };
+        // While it is there, though dead: what it read and wrote, its children included that it waited for.
+        let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+        let counter =
+            |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")?.parse().ok());
+        sandbox.exit.bytes_read = counter("rchar");
+        sandbox.exit.bytes_written = counter("wchar");
+        epoll::delete(&self.watch, program).ok();
+        // Killed as a whole it has no end of its own to tell of.
+        sandbox.exit.wait_status = wait_status(program).filter(|_| !sandbox.killed);
+        sandbox.program = Program::Over;
+        pidfd_send_signal(&sandbox.init, Signal::KILL).ok();
+    }
+
+    /// Process 1 has ended, and with it every process of the sandbox.
+    fn bury(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
+        // Something may have been reported just before the end.
+        while let Some(report) = self.sandboxes.get(&id).and_then(|sandbox| sandbox.report.as_ref()) {
+            if !readable(report.as_fd())? {
+                break;
+            }
+            self.hear(id, server)?;
+        }
+        let Some(sandbox) = self.sandboxes.remove(&id) else { return Ok(()) };
+        let Sandbox { uid, init, report, group, program, mut exit, .. } = sandbox;
+        wait_status(&init);
+        self.unwatch(&init);
+        report.iter().for_each(|report| self.unwatch(report));
+        match program {
+            // Killed together with process 1, which is the end of the sandbox as a whole.
+            Program::Forked(program, _) => {
+                self.unwatch(&program);
+                wait_status(&program);
+            }
+            Program::ToFork(zygote, _) => {
+                if let Some(zygote) = self.zygotes.get_mut(&zygote) {
+                    zygote.waiting.retain(|waiting| *waiting != id);
+                }
+            }
+            Program::Asked | Program::OfProcess1 | Program::Over => {}
+        }
+        self.place.free_uids.push_back(uid);
+        let counters = group.counters();
+        exit.oom_kills = counters.oom_kills;
+        exit.process_limit_hits = counters.process_limit_hits;
+        exit.memory_peak_bytes = counters.memory_peak_bytes;
+        exit.cpu_us = counters.cpu_us;
+        exit.processes_peak = counters.processes_peak;
+        if matches!(group.remove(), Ok(false)) {
+            self.graveyard.push(group);
+        }
+        // Whoever hears of the end finds nothing of the sandbox left here.
+        drop((init, report));
+        send(server, &Reply::Exited { id, report: exit }, &[])
+    }
+
+    // Zygotes
+
+    fn start_zygote(&mut self, spec: &ZygoteSpec, mut fds: Vec<OwnedFd>) -> Result<(), JailError> {
+        let (Some(log), false) = (fds.pop(), spec.argv.is_empty()) else {
+            return Err(JailError::new(Step::StartZygote, "", "the request is incomplete"));
+        };
+        check_name(&spec.name)?;
+        let uid = self.take_uid()?;
+        let owner = self.owner(uid, None);
+        let Place { hierarchy, .. } = &self.place;
+        let started = zygote::start(spec, log, hierarchy, &mut self.images, &self.zygote_filters, owner);
+        let zygote::Started { pidfd, group, socket } = started.inspect_err(|_| self.place.free_uids.push_back(uid))?;
+        let watched = self.watch(socket.as_fd(), Source::Zygote(spec.id));
+        self.zygotes.insert(
+            spec.id,
+            Zygote {
+                uid,
+                process: pidfd,
+                socket,
+                group,
+                ready: false,
+                waiting: VecDeque::new(),
+                asked: VecDeque::new(),
+                error: None,
+            },
+        );
+        watched.at(Step::StartZygote, "watch it")
+    }
+
+    fn queue_fork(&mut self, zygote: u64, id: u64) {
+        match self.zygotes.get_mut(&zygote) {
+            Some(found) => {
+                found.waiting.push_back(id);
+                self.ask_zygote(zygote);
+            }
+            None => self.no_fork(id, no_zygote(zygote)),
+        }
+    }
+
+    /// Asks for the next forks, as far as the zygote takes them.
+    fn ask_zygote(&mut self, id: u64) {
+        let Some(zygote) = self.zygotes.get_mut(&id) else { return };
+        while zygote.asked.len() < FORKS_AHEAD {
+            let Some(next) = zygote.waiting.pop_front() else { return };
+            let Some(sandbox) = self.sandboxes.get_mut(&next) else { continue };
+            let Program::ToFork(_, forking) = std::mem::replace(&mut sandbox.program, Program::Asked) else {
+                continue;
+            };
+            // A zygote that is gone is heard of through its socket; this sandbox is then among those it was asked for.
+            forking.ask(&zygote.socket).ok();
+            zygote.asked.push_back(next);
+        }
+    }
+
+    /// A program will not come.
+    fn no_fork(&mut self, id: u64, error: JailError) {
+        if let Some(sandbox) = self.sandboxes.get_mut(&id) {
+            sandbox.program = Program::Over;
+            sandbox.exit.error.get_or_insert(error);
+        }
+        self.kill(id);
+    }
+
+    fn hear_zygote(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
+        let Some(zygote) = self.zygotes.get_mut(&id) else { return Ok(()) };
+        match receive::<ZygoteReport>(&zygote.socket) {
+            Ok(Some((ZygoteReport::Ready, _))) => {
+                zygote.ready = true;
+                send(server, &Reply::ZygoteReady { id }, &[])
+            }
+            Ok(Some((ZygoteReport::Failed(error), _))) => {
+                zygote.error = Some(error);
+                Ok(())
+            }
+            Ok(Some((ZygoteReport::Forked { id: sandbox, pid }, _))) => {
+                zygote.asked.retain(|asked| *asked != sandbox);
+                self.ask_zygote(id);
+                self.forked(sandbox, pid, server)
+            }
+            Ok(Some((ZygoteReport::NotForked { id: sandbox, error }, _))) => {
+                zygote.asked.retain(|asked| *asked != sandbox);
+                self.ask_zygote(id);
+                self.no_fork(sandbox, error);
+                Ok(())
+            }
+            Ok(None) | Err(_) => self.bury_zygote(id, server),
+        }
+    }
+
+    /// A program has come into its sandbox.
+    fn forked(&mut self, id: u64, pid: i32, server: &OwnedFd) -> io::Result<()> {
+        let process = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let Some(process) = process else {
+            self.no_fork(id, JailError::new(Step::ForkZygote, pid.to_string(), "there is no such process"));
+            return Ok(());
+        };
+        let Some(sandbox) = self.sandboxes.get_mut(&id).filter(|sandbox| matches!(sandbox.program, Program::Asked))
+        else {
+            // The sandbox ended meanwhile, and the fork with it.
+            wait_status(&process);
+            return Ok(());
+        };
+        let closed = sandbox.group.close(&sandbox.limits);
+        sandbox.program = Program::Forked(process, pid);
+        let Program::Forked(process, _) = &sandbox.program else { return Ok(()) };
+        epoll::add(&self.watch, process, Source::Program(id).to_data(), epoll::EventFlags::IN)?;
+        if let Err(error) = closed {
+            sandbox.exit.error = Some(error);
+            self.kill(id);
+            return Ok(());
+        }
+        self.tell_started(id, server)
+    }
+
+    fn bury_zygote(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
+        let Some(zygote) = self.zygotes.remove(&id) else { return Ok(()) };
+        pidfd_send_signal(&zygote.process, Signal::KILL).ok();
+        self.unwatch(&zygote.socket);
+        wait_status(&zygote.process);
+        self.reap_orphans();
+        for sandbox in zygote.asked.into_iter().chain(zygote.waiting) {
+            self.no_fork(sandbox, no_zygote(id));
+        }
+        self.place.free_uids.push_back(zygote.uid);
+        if matches!(zygote.group.remove(), Ok(false)) {
+            self.graveyard.push(zygote.group);
+        }
+        send(server, &Reply::ZygoteGone { id, error: zygote.error }, &[])
+    }
+
+    /// Reaps what a zygote left: a bringer, or a fork that it could no longer tell of.
+    fn reap_orphans(&self) {
+        let ours = |pid: i32| {
+            self.sandboxes.values().any(|sandbox| {
+                sandbox.pid == pid || matches!(sandbox.program, Program::Forked(_, program) if program == pid)
+            })
+        };
+        // One that belongs to a sandbox is heard of in its own time.
+        while let Some(pid) = sys::ended_child().filter(|pid| !ours(*pid)) {
+            let Some(pid) = Pid::from_raw(pid) else { return };
+            waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG).ok();
+        }
+    }
+
+    /// Kills everything. The outer process removes the groups.
+    fn end_all(&mut self) {
+        for id in self.sandboxes.keys().copied().collect::<Vec<_>>() {
+            self.kill(id);
+        }
+        for zygote in self.zygotes.values() {
+            pidfd_send_signal(&zygote.process, Signal::KILL).ok();
+        }
+    }
+}
+
+fn no_zygote(id: u64) -> JailError {
+    JailError::new(Step::ForkZygote, id.to_string(), "it is gone")
+}
+
+fn check_name(name: &str) -> Result<(), JailError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.is_empty() || !name.chars().all(plain) {
+        return Err(JailError::new(Step::PrepareCgroup, name, "is no name for a cgroup"));
+    }
+    Ok(())
+}
+
+fn readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    loop {
+        match poll(&mut fds, Some(&now)) {
+            Ok(_) => return Ok(!fds[0].revents().is_empty()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
