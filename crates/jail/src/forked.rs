@@ -7,6 +7,7 @@
 //! The child then takes the same last steps as a program that was started by `exec` ([`crate::init`]), in the same order and with the same
 //! functions. It returns to its caller only when all of them are done.
 
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::process::setsid;
@@ -20,14 +21,74 @@ use crate::rlimits;
 use crate::seccomp::{self, Filters};
 use crate::sys;
 
-/// What a zygote needs to serve.
-pub struct Zygote {
-    jailer: OwnedFd,
-    filters: Filters,
+/// What has to happen around a fork in the program that is forked.
+pub trait Hooks {
+    /// In the zygote, before.
+    fn before(&self) {}
+    /// In the zygote, after.
+    fn after_in_zygote(&self) {}
+    /// In the fork, when it is confined.
+    fn after_in_fork(&self) {}
 }
 
-/// A request to fork.
-pub struct ForkRequest {
+/// Where [`serve`] has returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Served {
+    /// In a fork: confined, in its sandbox, with its channels at descriptors 0 to 3.
+    InFork,
+    /// In the zygote: the jailer is gone.
+    ToTheEnd,
+}
+
+/// Says that everything is loaded, then forks whenever the jailer asks. Returns in each fork. The process must have one thread.
+///
+/// # Errors
+/// In the zygote, when the conversation with the jailer breaks down.
+pub fn serve(jailer: OwnedFd, hooks: &dyn Hooks) -> io::Result<Served> {
+    let filters = seccomp::compile().map_err(io::Error::other)?;
+    send(&jailer, &ZygoteReport::Ready, &[])?;
+    while let Some(request) = next(&jailer)? {
+        hooks.before();
+        let mut journey = Journey { request, failed: None };
+        // The fork must not run a handler before it is confined, nor the bringer at all.
+        let blocked = sys::block_signals()?;
+        let forked = sys::fork_through(&mut journey, Journey::enter);
+        if matches!(forked, Ok(None)) {
+            drop(jailer);
+            journey.request.settle(&filters);
+            sys::restore_signals(&blocked)?;
+            hooks.after_in_fork();
+            return Ok(Served::InFork);
+        }
+        sys::restore_signals(&blocked)?;
+        hooks.after_in_zygote();
+        let id = journey.request.fork.id;
+        let report = match (forked, journey.failed) {
+            (Ok(Some(pid)), None) => ZygoteReport::Forked { id, pid },
+            (_, Some(error)) => ZygoteReport::NotForked { id, error },
+            (Err(error), None) => ZygoteReport::NotForked { id, error: JailError::new(Step::ForkZygote, "", error) },
+            (Ok(None), None) => unreachable!("that is the fork"),
+        };
+        send(&jailer, &report, &[])?;
+    }
+    Ok(Served::ToTheEnd)
+}
+
+/// A request, on its way through the bringer. The bringer shares the zygote's memory, so what it notes here arrives.
+struct Journey {
+    request: ForkRequest,
+    failed: Option<JailError>,
+}
+
+impl Journey {
+    /// In the bringer. Whether it is in the sandbox.
+    extern "C" fn enter(&mut self) -> bool {
+        self.failed = self.request.enter().err();
+        self.failed.is_none()
+    }
+}
+
+struct ForkRequest {
     fork: Fork,
     doors: Vec<OwnedFd>,
     late_doors: Vec<OwnedFd>,
@@ -35,82 +96,19 @@ pub struct ForkRequest {
     channels: Vec<OwnedFd>,
 }
 
-/// A step of the bringer's that failed; it has no memory of its own to report from but shares that of the zygote.
-#[derive(Debug, Default)]
-pub struct Bringing {
-    failed: Option<JailError>,
-}
-
-impl Zygote {
-    /// A zygote that is asked on this socket.
-    ///
-    /// # Errors
-    /// When the filters cannot be compiled.
-    pub fn new(jailer: OwnedFd) -> Result<Self, JailError> {
-        Ok(Self { jailer, filters: seccomp::compile()? })
+fn next(jailer: &OwnedFd) -> io::Result<Option<ForkRequest>> {
+    let Some((fork, mut fds)) = receive::<Fork>(jailer)? else { return Ok(None) };
+    let (early, late) = fork.doors;
+    if fds.len() <= early + late + FORK_CHANNELS {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "descriptors are missing"));
     }
-
-    /// Says that everything is loaded.
-    ///
-    /// # Errors
-    /// When the jailer is gone.
-    pub fn ready(&self) -> std::io::Result<()> {
-        send(&self.jailer, &ZygoteReport::Ready, &[])
-    }
-
-    /// Waits for a request; `None` when the jailer is gone.
-    ///
-    /// # Errors
-    /// When what arrives is no request.
-    pub fn next(&self) -> std::io::Result<Option<ForkRequest>> {
-        let Some((fork, mut fds)) = receive::<Fork>(&self.jailer)? else { return Ok(None) };
-        let (early, late) = fork.doors;
-        if fds.len() <= early + late + FORK_CHANNELS {
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "descriptors are missing"));
-        }
-        let channels = fds.split_off(fds.len() - FORK_CHANNELS);
-        let namespaces = fds.split_off(early + late);
-        let late_doors = fds.split_off(early);
-        Ok(Some(ForkRequest { fork, doors: fds, late_doors, namespaces, channels }))
-    }
-
-    /// Tells the jailer what became of a request.
-    ///
-    /// # Errors
-    /// When the jailer is gone.
-    pub fn answer(&self, request: &ForkRequest, forked: Result<i32, JailError>) -> std::io::Result<()> {
-        let id = request.fork.id;
-        let report = match forked {
-            Ok(pid) => ZygoteReport::Forked { id, pid },
-            Err(error) => ZygoteReport::NotForked { id, error },
-        };
-        send(&self.jailer, &report, &[])
-    }
-
-    /// The steps of the child, up to the last one. A failure is reported to the jailer, and the process ends.
-    pub fn settle(self, request: ForkRequest) {
-        let ForkRequest { fork, doors, late_doors, namespaces, mut channels } = request;
-        drop((self.jailer, doors, namespaces));
-        let Some(report) = channels.pop() else { sys::exit_now(125) };
-        let Ok(report) = rustix::io::fcntl_dupfd_cloexec(&report, HIGH) else { sys::exit_now(125) };
-        if let Err(error) = confine(&fork, &late_doors, channels, &report, &self.filters) {
-            // If even this fails the jailer sees a program that ended before it was ready.
-            send(&report, &Report::Failed(error), &[]).ok();
-            sys::exit_now(125);
-        }
-        std::mem::forget(late_doors);
-    }
+    let channels = fds.split_off(fds.len() - FORK_CHANNELS);
+    let namespaces = fds.split_off(early + late);
+    let late_doors = fds.split_off(early);
+    Ok(Some(ForkRequest { fork, doors: fds, late_doors, namespaces, channels }))
 }
 
 impl ForkRequest {
-    /// The steps of the bringer, before it forks. Whether they succeeded.
-    pub fn bring(&self, bringing: &mut Bringing) -> bool {
-        let failed = self.enter().err();
-        let done = failed.is_none();
-        bringing.failed = failed;
-        done
-    }
-
     fn enter(&self) -> Result<(), JailError> {
         for door in &self.doors {
             join(door)?;
@@ -120,13 +118,20 @@ impl ForkRequest {
         }
         Ok(())
     }
-}
 
-impl Bringing {
-    /// Why the bringer did not get as far as forking, or why the fork failed.
-    #[must_use]
-    pub fn failure(self, fork_error: std::io::Error) -> JailError {
-        self.failed.unwrap_or_else(|| JailError::new(Step::ForkZygote, "", fork_error))
+    /// The steps of the fork. A failure is reported to the jailer, and the process ends.
+    fn settle(self, filters: &Filters) {
+        let Self { fork, doors, late_doors, namespaces, mut channels } = self;
+        drop((doors, namespaces));
+        let report = channels.pop().and_then(|report| rustix::io::fcntl_dupfd_cloexec(report, HIGH).ok());
+        let Some(report) = report else { sys::exit_now(125) };
+        if let Err(error) = confine(&fork, late_doors, channels, &report, filters) {
+            // If even this fails the jailer sees a program that ended before it was ready.
+            send(&report, &Report::Failed(error), &[]).ok();
+            sys::exit_now(125);
+        }
+        // Closed by the last step.
+        std::mem::forget(report);
     }
 }
 
@@ -136,13 +141,13 @@ fn join(door: &OwnedFd) -> Result<(), JailError> {
 
 fn confine(
     fork: &Fork,
-    late_doors: &[OwnedFd],
+    late_doors: Vec<OwnedFd>,
     channels: Vec<OwnedFd>,
     report: &OwnedFd,
     filters: &Filters,
 ) -> Result<(), JailError> {
     for door in late_doors {
-        join(door)?;
+        join(&door)?;
     }
     sys::enter_cgroup_namespace().at(Step::CgroupNamespace, "")?;
     setsid().at(Step::NewSession, "")?;
@@ -158,6 +163,10 @@ fn confine(
     seccomp::install(filters)?;
     // Hidden since the ids changed, as it should be until here; a program has to see its own files in /proc.
     sys::show_memory(true).at(Step::DropCapabilities, "show memory")?;
+    let io = std::fs::File::open("/proc/self/io").ok();
+    // A courtesy: a kernel without these counters gives none.
+    let io: Vec<_> = io.iter().map(AsFd::as_fd).collect();
+    send(report, &Report::Confined, &io).at(Step::ReportSetUp, "")?;
     let report = report.as_raw_fd().unsigned_abs();
     sys::close_range(report, report).at(Step::ArrangeDescriptors, "close the report")
 }

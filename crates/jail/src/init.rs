@@ -94,6 +94,7 @@ fn build_and_start(inheritance: Inheritance<'_>) -> Result<Option<(i32, Option<f
         sys::ignore_signal(libc::SIGCHLD).at(Step::NewSession, "reaping")?;
         identity::forbid_new_privileges()?;
         identity::drop_capabilities()?;
+        sys::show_memory(false).at(Step::DropCapabilities, "hide memory")?;
         send(&report, &Report::SetUp, &[disk.as_fd()]).at(Step::ReportSetUp, "")?;
         return Ok(None);
     }

@@ -88,6 +88,8 @@ struct Sandbox {
     report: Option<OwnedFd>,
     group: Group,
     program: Program,
+    /// Counters of bytes of a program that was forked.
+    io: Option<fs::File>,
     disk: Option<OwnedFd>,
     exit: ExitReport,
 }
@@ -229,7 +231,7 @@ impl State {
                         Some((request, fds)) => self.take(request, fds, server)?,
                     },
                     Source::Report(id) => self.hear(id, server)?,
-                    Source::Program(id) => self.program_ended(id),
+                    Source::Program(id) => self.program_ended(id, server)?,
                     Source::Init(id) => self.bury(id, server)?,
                     Source::Zygote(id) => self.hear_zygote(id, server)?,
                 }
@@ -322,6 +324,7 @@ impl State {
                 report: Some(report),
                 group,
                 program,
+                io: None,
                 disk: None,
                 exit: ExitReport::default(),
             },
@@ -354,6 +357,10 @@ impl State {
                         self.tell_started(id, server)
                     }
                 }
+            }
+            Ok(Some((Report::Confined, mut fds))) => {
+                sandbox.io = fds.pop().map(fs::File::from);
+                Ok(())
             }
             Ok(Some((Report::Failed(error), _))) => {
                 sandbox.exit.error = Some(error);
@@ -390,11 +397,12 @@ impl State {
     }
 
     /// Reaps a program that was forked from a zygote, and ends its sandbox.
-    fn program_ended(&mut self, id: u64) {
-        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return };
-        let Program::Forked(program, pid) = &sandbox.program else { return };
+    fn program_ended(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
+        self.hear_all(id, server)?;
+        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return Ok(()) };
+        let Program::Forked(program, _) = &sandbox.program else { return Ok(()) };
         // While it is there, though dead: what it read and wrote, its children included that it waited for.
-        let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+        let io = sandbox.io.take().and_then(|file| io::read_to_string(file).ok()).unwrap_or_default();
         let counter =
             |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")?.parse().ok());
         sandbox.exit.bytes_read = counter("rchar");
@@ -404,17 +412,23 @@ impl State {
         sandbox.exit.wait_status = wait_status(program).filter(|_| !sandbox.killed);
         sandbox.program = Program::Over;
         pidfd_send_signal(&sandbox.init, Signal::KILL).ok();
+        Ok(())
     }
 
-    /// Process 1 has ended, and with it every process of the sandbox.
-    fn bury(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
-        // Something may have been reported just before the end.
+    /// Takes in what was reported just before an end.
+    fn hear_all(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
         while let Some(report) = self.sandboxes.get(&id).and_then(|sandbox| sandbox.report.as_ref()) {
             if !readable(report.as_fd())? {
                 break;
             }
             self.hear(id, server)?;
         }
+        Ok(())
+    }
+
+    /// Process 1 has ended, and with it every process of the sandbox.
+    fn bury(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
+        self.hear_all(id, server)?;
         let Some(sandbox) = self.sandboxes.remove(&id) else { return Ok(()) };
         let Sandbox { uid, init, report, group, program, mut exit, .. } = sandbox;
         wait_status(&init);

@@ -60,7 +60,7 @@ pub(crate) fn run(means: &mut Means<'_>, owner: Owner) -> Result<(), JailError> 
 fn first_failure(report: &OwnedFd) -> Option<JailError> {
     loop {
         match receive::<Report>(report.as_fd()) {
-            Ok(Some((Report::SetUp, _))) => {}
+            Ok(Some((Report::SetUp | Report::Confined, _))) => {}
             Ok(Some((Report::Failed(error), _))) => return Some(error),
             Ok(Some((Report::Ended { .. }, _)) | None) | Err(_) => return None,
         }

@@ -231,6 +231,8 @@ pub(crate) enum Report {
     SetUp,
     /// A step failed.
     Failed(JailError),
+    /// A fork is confined. Beside it: its counters of bytes, which nobody else could open in every mode.
+    Confined,
     /// The program ended.
     Ended { wait_status: i32, bytes_read: Option<u64>, bytes_written: Option<u64> },
 }

@@ -72,6 +72,129 @@ pub(crate) fn fork() -> io::Result<Option<i32>> {
     Ok((pid != 0).then_some(pid as i32))
 }
 
+/// Signals that were blocked before.
+pub(crate) struct Blocked(libc::sigset_t);
+
+/// Blocks every signal of this thread.
+pub(crate) fn block_signals() -> io::Result<Blocked> {
+    // SAFETY: `all` is initialised by sigfillset before it is read; `before` is filled by the call.
+    unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&mut all);
+        check(libc::c_long::from(libc::sigprocmask(libc::SIG_SETMASK, &all, &mut before)))?;
+        Ok(Blocked(before))
+    }
+}
+
+/// Undoes [`block_signals`].
+pub(crate) fn restore_signals(blocked: &Blocked) -> io::Result<()> {
+    // SAFETY: the set came from the kernel.
+    let restored = unsafe { libc::sigprocmask(libc::SIG_SETMASK, &blocked.0, std::ptr::null_mut()) };
+    check(libc::c_long::from(restored)).map(drop)
+}
+
+/// Forks through a process in between: that one shares this one's memory, calls `enter`, which may take it anywhere, then forks and ends.
+/// `None` in the fork; here the fork's pid, once the one in between has ended. When `enter` returns false nothing is forked, which is an error here.
+///
+/// This process must be single-threaded, with all signals blocked.
+pub(crate) fn fork_through<T>(subject: &mut T, enter: extern "C" fn(&mut T) -> bool) -> io::Result<Option<i32>> {
+    /// The one in between notes here what its fork returned.
+    struct Note {
+        pid: i32,
+        error: i32,
+    }
+    extern "C" fn note(note: &mut Note, pid: i32) {
+        // The error is that of the call just made: memory is shared, and so is errno.
+        *note = Note { pid, error: io::Error::last_os_error().raw_os_error().unwrap_or(0) };
+    }
+    let mut noted = Note { pid: 0, error: libc::ECANCELED };
+    let between: i64;
+    // SAFETY: as after vfork, the process in between runs on this stack while this process is suspended. It never leaves the block: below the
+    // stack pointer, where its calls push, this block keeps nothing (it is not `nostack`), above it only what is passed by pointer
+    // changes. This process comes out of the block once, with the result of the first call; the fork has a memory of its own
+    // and comes out of it once too, with 0. The registers that hold the pointers are preserved by calls; all others are declared as changed.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!(
+            "mov eax, {vfork}",
+            "syscall",
+            "test rax, rax",
+            "jnz 3f",
+            "mov rdi, r12",
+            "call r13",
+            "test al, al",
+            "jz 2f",
+            "call r14",
+            "test eax, eax",
+            "jz 3f",
+            "mov rdi, r15",
+            "mov esi, eax",
+            "call {note}",
+            "2:",
+            "xor edi, edi",
+            "mov eax, {exit}",
+            "syscall",
+            "3:",
+            vfork = const libc::SYS_vfork,
+            exit = const libc::SYS_exit,
+            note = sym note,
+            in("r12") std::ptr::from_mut(subject),
+            in("r13") enter,
+            in("r14") libc::fork as unsafe extern "C" fn() -> libc::pid_t,
+            in("r15") std::ptr::from_mut(&mut noted),
+            out("rax") between,
+            clobber_abi("C"),
+        );
+    }
+    // SAFETY: as above. Without a stack of its own `clone` leaves the stack pointer as it is.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!(
+            "mov x8, {clone}",
+            "svc 0",
+            "cbnz x0, 3f",
+            "mov x0, x20",
+            "blr x21",
+            "tbz w0, 0, 2f",
+            "blr x22",
+            "cbz w0, 3f",
+            "mov w1, w0",
+            "mov x0, x23",
+            "bl {note}",
+            "2:",
+            "mov x0, 0",
+            "mov x8, {exit}",
+            "svc 0",
+            "3:",
+            clone = const libc::SYS_clone,
+            exit = const libc::SYS_exit,
+            note = sym note,
+            in("x20") std::ptr::from_mut(subject),
+            in("x21") enter,
+            in("x22") libc::fork as unsafe extern "C" fn() -> libc::pid_t,
+            in("x23") std::ptr::from_mut(&mut noted),
+            inout("x0") i64::from(libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) => between,
+            in("x1") 0, in("x2") 0, in("x3") 0, in("x4") 0,
+            clobber_abi("C"),
+        );
+    }
+    match between {
+        0 => Ok(None),
+        error if error < 0 => Err(io::Error::from_raw_os_error(-(error as i32))),
+        between => {
+            // SAFETY: reaps the process in between, which has ended or is ending; no status is asked for.
+            while unsafe { libc::waitpid(between as i32, std::ptr::null_mut(), 0) } == -1
+                && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+            {}
+            // SAFETY: written by another process sharing this memory, which the compiler cannot see.
+            match unsafe { std::ptr::read_volatile(&raw const noted) } {
+                Note { pid, .. } if pid > 0 => Ok(Some(pid)),
+                Note { error, .. } => Err(io::Error::from_raw_os_error(error)),
+            }
+        }
+    }
+}
+
 /// Replaces this process. Returns only on failure.
 pub(crate) fn exec(program: &CStr, argv: &[CString], env: &[CString]) -> io::Error {
     let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {

@@ -1,5 +1,35 @@
-//! The jailer as a program of its own, for this crate's tests. The product starts it as a hidden subcommand of `fumehood`.
+//! The jailer as a program of its own, for this crate's tests; the product starts it as a hidden subcommand of `fumehood`. Called with the
+//! argument `zygote` it is a zygote without an interpreter, whose forks execute what they read from their control socket.
 
-fn main() -> std::io::Result<()> {
-    fumehood_jail::jailer::run()
+use std::io::{self, BufRead};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+
+use fumehood_jail::forked::{self, Hooks, Served};
+
+fn main() -> io::Result<()> {
+    match std::env::args().nth(1).as_deref() {
+        Some("zygote") => zygote(),
+        _ => fumehood_jail::jailer::run(),
+    }
+}
+
+struct NoHooks;
+
+impl Hooks for NoHooks {}
+
+fn zygote() -> io::Result<()> {
+    const CONTROL: i32 = 3;
+    // SAFETY: the jailer passed its socket under this number and nothing else in this process has touched it.
+    let jailer = unsafe { OwnedFd::from_raw_fd(CONTROL) };
+    if forked::serve(jailer, &NoHooks)? == Served::ToTheEnd {
+        return Ok(());
+    }
+    // SAFETY: in a fork the same number is its control socket, and nobody else has it.
+    let control = UnixStream::from(unsafe { OwnedFd::from_raw_fd(CONTROL) });
+    let mut line = String::new();
+    io::BufReader::new(control).read_line(&mut line)?;
+    let argv: Vec<String> = serde_json::from_str(&line)?;
+    Err(std::process::Command::new(&argv[0]).args(&argv[1..]).exec())
 }

@@ -1,5 +1,5 @@
 //! What a program inside cannot see, reach or become. Each check runs a hostile program and asserts what it did not get; all of them run
-//! as root's sandboxes and as an ordinary user's.
+//! as root's sandboxes and as an ordinary user's, executed and forked from a zygote.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -7,19 +7,20 @@ use std::os::linux::net::SocketAddrExt;
 
 use crate::rig::{Rig, User};
 
-/// Runs `check` on a jailer of root's and on one of an ordinary user's.
-fn on_both(check: impl Fn(&mut Rig)) {
-    match Rig::new() {
-        Ok(mut rig) => check(&mut rig),
-        Err(reason) => println!("SKIPPED process level: {reason}"),
-    }
-    let user = match User::prepare() {
-        Ok(user) => user,
-        Err(reason) => return println!("SKIPPED ordinary user: {reason}"),
+/// Runs `check` in sandboxes of root's and of an ordinary user's, each with programs that are executed and with programs that are forked from
+/// a zygote.
+fn on_all(check: impl Fn(&mut Rig)) {
+    let both = |start: &dyn Fn() -> Result<Rig, String>, who: &str| {
+        match start() {
+            Ok(mut rig) => check(&mut rig),
+            Err(reason) => return println!("SKIPPED process level{who}: {reason}"),
+        }
+        check(&mut start().unwrap().forking());
     };
-    match Rig::as_user(&user) {
-        Ok(mut rig) => check(&mut rig),
-        Err(reason) => println!("SKIPPED process level as an ordinary user: {reason}"),
+    both(&Rig::new, "");
+    match User::prepare() {
+        Ok(user) => both(&|| Rig::as_user(&user), " as an ordinary user"),
+        Err(reason) => println!("SKIPPED ordinary user: {reason}"),
     }
 }
 
@@ -31,7 +32,7 @@ fn gets_nothing(rig: &mut Rig, program: &str) {
 
 #[test]
 fn it_is_nobody_and_can_become_nobody_else() {
-    on_both(|rig| {
+    on_all(|rig| {
         gets_nothing(
             rig,
             r"
@@ -52,7 +53,7 @@ if status['NoNewPrivs'].strip() != '1' or status['Seccomp'].strip() != '2': prin
 
 #[test]
 fn a_setuid_program_gives_it_nothing() {
-    on_both(|rig| {
+    on_all(|rig| {
         let run = rig.sh("for p in $(find /usr/bin /usr/sbin -perm -4000 2>/dev/null | head -20); do $p --version >/dev/null 2>&1; done; mount /dev/null /mnt 2>/dev/null && echo mounted; su -c id root </dev/null 2>/dev/null | grep 'uid=0'; echo done");
         assert_eq!(run.stdout, "done\n", "{}", run.stderr);
     });
@@ -60,7 +61,7 @@ fn a_setuid_program_gives_it_nothing() {
 
 #[test]
 fn the_hosts_files_are_not_there() {
-    on_both(|rig| {
+    on_all(|rig| {
         gets_nothing(
             rig,
             r"
@@ -80,7 +81,7 @@ for path in filter(os.path.isdir, ('/', '/home', '/var', '/etc', '/opt', '/mnt',
 
 #[test]
 fn what_it_may_not_write_it_cannot_write() {
-    on_both(|rig| {
+    on_all(|rig| {
         gets_nothing(
             rig,
             r"
@@ -102,7 +103,7 @@ for mode, device in ((0o020666, os.makedev(1, 1)), (0o060666, os.makedev(8, 0)))
 
 #[test]
 fn its_own_places_are_writable() {
-    on_both(|rig| {
+    on_all(|rig| {
         let run = rig.sh("for d in /data /tmp /var/tmp /home/sandbox /dev/shm; do echo x > $d/f && cat $d/f; done; echo y > /dev/null; head -c 3 /dev/zero | wc -c; echo out > /dev/stdout; pwd");
         assert_eq!(run.stdout, "x\nx\nx\nx\nx\n3\nout\n/data\n", "{}", run.stderr);
     });
@@ -110,7 +111,7 @@ fn its_own_places_are_writable() {
 
 #[test]
 fn its_namespaces_are_its_own_and_it_holds_no_descriptor_of_the_hosts() {
-    on_both(|rig| {
+    on_all(|rig| {
         let run = rig.python(
             "import os\nfor n in sorted(os.listdir('/proc/self/ns')): print(n, os.readlink(f'/proc/self/ns/{n}'))",
         );
@@ -132,7 +133,7 @@ fn its_namespaces_are_its_own_and_it_holds_no_descriptor_of_the_hosts() {
 
 #[test]
 fn it_sees_only_its_own_processes_and_cannot_touch_process_1() {
-    on_both(|rig| {
+    on_all(|rig| {
         gets_nothing(
             rig,
             r"
@@ -155,7 +156,7 @@ if open('/proc/self/cgroup').read().count('fumehood'): print(open('/proc/self/cg
 
 #[test]
 fn closed_calls_answer_with_an_error_and_kill_nothing() {
-    on_both(|rig| {
+    on_all(|rig| {
         gets_nothing(
             rig,
             r"
@@ -201,7 +202,7 @@ fn there_is_no_network_but_itself() {
     let name = format!("fumehood-test-{}", std::process::id());
     let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
     let abstract_listener = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
-    on_both(|rig| {
+    on_all(|rig| {
         gets_nothing(
             rig,
             &format!(
@@ -256,7 +257,7 @@ fn the_image_may_lie_in_a_folder_closed_to_the_sandboxs_uid() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn the_entry_of_another_architecture_is_closed() {
-    on_both(|rig| {
+    on_all(|rig| {
         // Machine code for getpid through the 32-bit entry.
         let program = "import ctypes, mmap\ncode = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)\ncode.write(bytes([0xb8, 20, 0, 0, 0, 0xcd, 0x80, 0xc3]))\n\
                        f = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))\nprint('reached', flush=True)\nprint('got', f())";

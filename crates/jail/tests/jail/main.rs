@@ -3,12 +3,17 @@
 mod confinement;
 mod lifecycle;
 mod limits;
+/// The same for programs that are forked from a zygote.
+#[path = "limits.rs"]
+mod limits_of_forks;
 mod rig;
+mod zygotes;
 
 /// A rig, or a printed reason why there is none and the end of the test.
 macro_rules! jail {
     () => {
         match $crate::rig::Rig::new() {
+            Ok(rig) if module_path!().ends_with("_of_forks") => rig.forking(),
             Ok(rig) => rig,
             Err(reason) => {
                 println!("SKIPPED process level: {reason}");

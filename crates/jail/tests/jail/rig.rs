@@ -1,6 +1,6 @@
 //! A jailer with a host's `/usr` as image, and one call that runs a program to its end.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fumehood_jail::jailer::Jailer;
 use fumehood_jail::protocol::{
-    ExitReport, JailLimits, JailSpec, JailerConfig, Reply, Request, RootEntry, receive, send,
+    ExitReport, JailLimits, JailSpec, JailerConfig, Reply, Request, RootEntry, ZygoteSpec, receive, send,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -102,6 +102,8 @@ pub(crate) struct Rig {
     next: u64,
     /// Who owns the pipes, where that is not this process.
     owner: Option<u32>,
+    /// Programs are forked from this zygote.
+    pub(crate) zygote: Option<u64>,
 }
 
 /// What became of one program.
@@ -158,7 +160,36 @@ impl Rig {
             fumehood_jail::jailer::StartError::Unusable(cause) => cause.to_string(),
             other => other.to_string(),
         })?;
-        Ok(Self { jailer, next: 1, owner: None })
+        Ok(Self { jailer, next: 1, owner: None, zygote: None })
+    }
+
+    /// Has programs forked from a zygote from now on, which then execute what they were told.
+    pub(crate) fn forking(mut self) -> Self {
+        let binary = PathBuf::from(env!("CARGO_BIN_EXE_fumehood-jailer"));
+        let JailSpec { id, mut root, env, .. } = self.spec(&[]);
+        root.push(RootEntry::Bind { source: binary.display().to_string(), target: "/opt/zygote".to_owned() });
+        let spec = ZygoteSpec {
+            id,
+            name: format!("zygote-{id}"),
+            root,
+            disk_bytes: 1 << 20,
+            argv: vec!["/opt/zygote".to_owned(), "zygote".to_owned()],
+            env,
+            limits: limits(),
+        };
+        let (log, to_log) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        send(&self.jailer.link.socket, &Request::StartZygote(Box::new(spec)), &[to_log.as_fd()]).unwrap();
+        drop(to_log);
+        match receive::<Reply>(&self.jailer.link.socket).unwrap().expect("the jailer lives").0 {
+            Reply::ZygoteReady { .. } => {}
+            other => {
+                let mut text = String::new();
+                std::fs::File::from(log).read_to_string(&mut text).unwrap();
+                panic!("no zygote: {other:?} {text}");
+            }
+        }
+        self.zygote = Some(id);
+        self
     }
 
     /// The jailer's process that makes sandboxes.
@@ -195,8 +226,8 @@ impl Rig {
             env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
             cwd: "/data".to_owned(),
             limits: limits(),
-            control: false,
-            zygote: None,
+            control: self.zygote.is_some(),
+            zygote: self.zygote,
         }
     }
 
@@ -215,6 +246,7 @@ impl Rig {
     /// Runs to the end; kills after `deadline` if there is one.
     pub(crate) fn run(&mut self, spec: JailSpec, deadline: Option<Duration>) -> Run {
         let id = spec.id;
+        let argv = serde_json::to_string(&spec.argv).unwrap();
         let owner = self.owner;
         let pipe = || {
             let pipe = pipe_with(PipeFlags::CLOEXEC).unwrap();
@@ -229,9 +261,14 @@ impl Rig {
         let (gate, to_gate) = pipe();
         drop(to_stdin);
         let socket = &self.jailer.link.socket;
-        let fds = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd(), gate.as_fd()];
+        let (mut near, control) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut fds = vec![stdin.as_fd(), stdout.as_fd(), stderr.as_fd(), gate.as_fd()];
+        if spec.control {
+            fds.push(control.as_fd());
+        }
         send(socket, &Request::Spawn(Box::new(spec)), &fds).unwrap();
-        drop((stdin, stdout, stderr, gate));
+        drop((stdin, stdout, stderr, gate, control));
+        near.write_all(format!("{argv}\n").as_bytes()).ok();
 
         let (mut disk, mut uid) = (None, None);
         let report = match receive::<Reply>(socket).unwrap().expect("the jailer lives") {

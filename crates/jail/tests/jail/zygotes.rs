@@ -1,0 +1,115 @@
+//! Zygotes: what becomes of forks, and of the zygote.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use fumehood_jail::protocol::{Reply, Request, receive, send};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::jail;
+use crate::rig::Rig;
+
+#[test]
+fn a_fork_runs_as_process_2_of_its_sandbox_and_its_exit_code_comes_back() {
+    let mut rig = jail!().forking();
+    let run = rig.sh("echo $$; cat; echo err >&2; exit 7");
+    assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code()), ("2\n", "err\n", 7), "{run:?}");
+    assert_eq!(rig.sh("kill -SEGV $$").report.wait_status.unwrap() & 0x7f, 11);
+}
+
+#[test]
+fn the_end_of_a_fork_is_the_end_of_everything_it_started() {
+    let mut rig = jail!().forking();
+    let begun = Instant::now();
+    let run =
+        rig.sh("sleep 1000 & setsid sleep 1000 & (setsid sh -c 'trap \"\" TERM HUP; sleep 1000' &) ; echo started");
+    assert_eq!((run.stdout.as_str(), run.code()), ("started\n", 0));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_kill_ends_a_fork_at_once() {
+    let mut rig = jail!().forking();
+    let spec = rig.spec(&["/bin/sh", "-c", "setsid sleep 1000 & trap '' TERM; while :; do :; done"]);
+    let begun = Instant::now();
+    let run = rig.run(spec, Some(Duration::from_millis(100)));
+    assert_eq!(run.report.wait_status, None, "{run:?}");
+    assert!(begun.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn orphans_inside_are_reaped() {
+    let mut rig = jail!().forking();
+    let run = rig.sh("for i in 1 2 3 4 5; do (sh -c 'exit 3' & ) ; done; sleep 0.2; grep -l '^State:.Z' /proc/[0-9]*/status; echo done");
+    assert_eq!(run.stdout, "done\n", "{run:?}");
+}
+
+#[test]
+fn a_step_of_a_fork_that_fails_is_named() {
+    let mut rig = jail!().forking();
+    let mut spec = rig.spec(&["/bin/true"]);
+    spec.cwd = "/usr/nowhere".to_owned();
+    let run = rig.run(spec, None);
+    assert_eq!(run.report.error.expect("an error").step.to_string(), "enter the working directory");
+
+    let mut gone = rig.spec(&["/bin/true"]);
+    gone.zygote = Some(4711);
+    let run = rig.run(gone, None);
+    assert_eq!(run.report.error.expect("an error").step.to_string(), "fork the preloaded interpreter");
+}
+
+#[test]
+fn each_fork_has_its_own_limits() {
+    let mut rig = jail!().forking();
+    let mut spec = rig.spec(&["/bin/sh", "-c", "ulimit -n; true & true & wait; echo"]);
+    spec.limits.open_files = 77;
+    spec.limits.processes = 2;
+    let run = rig.run(spec, None);
+    assert!(run.stdout.starts_with("77\n"), "{run:?}");
+}
+
+/// Starts a fork that sleeps; the pipes keep its channels open.
+fn sleeper(rig: &mut Rig) -> (u64, Vec<std::os::fd::OwnedFd>) {
+    let spec = rig.spec(&[]);
+    let id = spec.id;
+    let pipes: Vec<_> = (0..4).map(|_| pipe_with(PipeFlags::CLOEXEC).unwrap()).collect();
+    let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let fds = [pipes[0].0.as_fd(), pipes[1].1.as_fd(), pipes[2].1.as_fd(), pipes[3].0.as_fd(), far.as_fd()];
+    send(&rig.jailer.link.socket, &Request::Spawn(Box::new(spec)), &fds).unwrap();
+    let started = receive::<Reply>(&rig.jailer.link.socket).unwrap().unwrap();
+    assert!(matches!(started.0, Reply::Started { .. }), "{started:?}");
+    (id, pipes.into_iter().flat_map(|(a, b)| [a, b]).chain([near.into(), far.into()]).collect())
+}
+
+#[test]
+fn when_a_zygote_ends_its_forks_live_on_and_nothing_of_it_is_left() {
+    let mut rig = jail!().forking();
+    let zygote = rig.zygote.unwrap();
+    let (id, _channels) = sleeper(&mut rig);
+    send(&rig.jailer.link.socket, &Request::EndZygote { id: zygote }, &[]).unwrap();
+    let gone = receive::<Reply>(&rig.jailer.link.socket).unwrap().unwrap().0;
+    assert!(matches!(gone, Reply::ZygoteGone { id, error: None } if id == zygote), "{gone:?}");
+    let inner = rig.inner();
+    let children = std::fs::read_to_string(format!("/proc/{inner}/task/{inner}/children")).unwrap();
+    assert_eq!(children.split_whitespace().count(), 2, "process 1 and the fork: {children}");
+    send(&rig.jailer.link.socket, &Request::Kill { id }, &[]).unwrap();
+    let exited = receive::<Reply>(&rig.jailer.link.socket).unwrap().unwrap().0;
+    assert!(matches!(exited, Reply::Exited { id: ended, .. } if ended == id), "{exited:?}");
+    // The next zygote of the same jailer works.
+    let mut rig = rig.forking();
+    assert_eq!(rig.sh("echo again").stdout, "again\n");
+}
+
+#[test]
+fn forking_leaves_no_descriptor_and_no_process_behind() {
+    let mut rig = jail!().forking();
+    let inner = rig.inner();
+    let descriptors = || std::fs::read_dir(format!("/proc/{inner}/fd")).unwrap().count();
+    let children = || std::fs::read_to_string(format!("/proc/{inner}/task/{inner}/children")).unwrap();
+    rig.sh("true");
+    let before = (descriptors(), children());
+    for _ in 0..30 {
+        rig.sh("sleep 100 &");
+    }
+    assert_eq!((descriptors(), children()), before);
+}
