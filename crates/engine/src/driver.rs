@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use crate::artifacts::ArtifactStore;
-use crate::backend::{Backend, ExitReport, Guest, Kill, Sandbox, SandboxSpec, StartError};
+use crate::backend::{Backend, ExitReport, Guest, Kill, Sandbox, SandboxSpec, StartError, open_gate};
 use crate::clock::Clock;
 use crate::config::EngineConfig;
 use crate::event::EventBody;
@@ -244,11 +244,7 @@ impl<'a> Follower<'a> {
         if !self.runner {
             self.begin();
         }
-        // One that waited ready is through its gate already, and has closed it.
-        match rustix::io::write(&self.gate, &[1]) {
-            Ok(_) | Err(rustix::io::Errno::PIPE) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        open_gate(&self.gate)
     }
 
     /// The user's code begins now.
@@ -445,6 +441,7 @@ impl<'a> Follower<'a> {
             max_result_bytes: config.max_result_bytes,
             max_display_bytes: config.max_display_bytes as u64 / 4,
             network: false,
+            env: spec.env.clone(),
         };
         self.begin();
         self.send(&HostFrame::Execute(Box::new(execute)));

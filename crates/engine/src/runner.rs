@@ -13,6 +13,15 @@ use crate::image::{Image, ImageKind};
 
 static PACKAGE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../guest/runner/fumehood_runner");
 static START: &str = include_str!("../../../guest/runner/start.py");
+static ZYGOTE: &str = include_str!("../../../guest/runner/zygote.py");
+static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libfumehood_zygote.so"));
+
+/// What lies beside the package.
+static BESIDE: [(&str, &[u8]); 3] =
+    [("start.py", START.as_bytes()), ("zygote.py", ZYGOTE.as_bytes()), (LIBRARY_NAME, LIBRARY)];
+
+/// The library that a preloaded interpreter loads, in the runner's folder.
+pub(crate) const LIBRARY_NAME: &str = "libfumehood_zygote.so";
 
 /// Writes the runner into a folder named by its content, beside the images, or in `data_dir` where images are read-only, and
 /// returns that folder. What is there already stays: other servers on the same images may use it.
@@ -31,7 +40,7 @@ fn install_below(parent: &Path, image: &Image) -> io::Result<PathBuf> {
         .filter(|(name, _)| name.ends_with(".py"))
         .collect();
     let mut hash = Sha256::new();
-    for (name, content) in modules.iter().copied().chain([("start.py", START.as_bytes())]) {
+    for (name, content) in modules.iter().copied().chain(BESIDE) {
         hash.update(name);
         hash.update((content.len() as u64).to_be_bytes());
         hash.update(content);
@@ -46,7 +55,9 @@ fn install_below(parent: &Path, image: &Image) -> io::Result<PathBuf> {
     let building = tempfile::Builder::new().prefix(".building-").tempdir_in(parent)?;
     let package = building.path().join("fumehood_runner");
     fs::create_dir(&package)?;
-    fs::write(building.path().join("start.py"), START)?;
+    for (name, content) in BESIDE {
+        fs::write(building.path().join(name), content)?;
+    }
     for (name, content) in modules {
         fs::write(package.join(name), content)?;
     }

@@ -382,6 +382,31 @@ pub struct ExecutionSpec {
     pub policy: String,
 }
 
+impl ExecutionSpec {
+    /// Whether it makes no difference that an interpreter gets the caller's environment only once it is loaded: no variable is one that
+    /// interpreter, loader or libraries read when they start.
+    #[must_use]
+    pub fn env_can_wait(&self) -> bool {
+        const READ_AT_START: [&str; 14] = [
+            "PYTHON",
+            "LD_",
+            "GLIBC_",
+            "MALLOC_",
+            "LC_",
+            "LANG",
+            "OPENBLAS_",
+            "OMP_",
+            "MKL_",
+            "NUMEXPR_",
+            "POLARS_",
+            "RAYON_",
+            "MPL",
+            "IPYTHON",
+        ];
+        !self.env.keys().any(|name| READ_AT_START.iter().any(|start| name.starts_with(start)))
+    }
+}
+
 /// The only template until templates can be made.
 pub const DEFAULT_TEMPLATE: &str = "default";
 /// The only policy until policies can be made.

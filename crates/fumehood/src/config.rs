@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fumehood_engine::EngineConfig;
+use fumehood_engine::backend::process::ZygoteConfig;
 use fumehood_engine::pool::PoolConfig;
-use fumehood_engine::spec::{ExecutionRequest, FieldError, LimitPolicy, Limits};
+use fumehood_engine::spec::{ExecutionRequest, ExecutionSpec, FieldError, LimitPolicy, Limits};
 use fumehood_server::{ApiKey, ServerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
@@ -46,6 +47,8 @@ pub(crate) struct Config {
     pub(crate) engine: Engine,
     /// Sandboxes that wait ready for ordinary executions.
     pub(crate) pool: Pool,
+    /// The interpreter that has libraries loaded and is forked into sandboxes.
+    pub(crate) zygote: Zygote,
     /// Limits of executions.
     pub(crate) limits: LimitSettings,
     /// The process level of isolation.
@@ -291,6 +294,29 @@ impl Default for Pool {
     }
 }
 
+/// The interpreter that has libraries loaded and is forked into sandboxes.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Zygote {
+    /// Whether there is one; without it every sandbox loads its own interpreter, which takes hundreds of milliseconds.
+    pub(crate) enabled: bool,
+    /// Modules it loads. Those that the image lacks are left out.
+    pub(crate) preload: Vec<String>,
+    /// It is replaced after so many forks.
+    pub(crate) max_forks: u64,
+    /// Seconds after which it is replaced.
+    pub(crate) max_age_s: u64,
+    /// Its own memory limit; what forks change is theirs.
+    pub(crate) memory_mb: u64,
+}
+
+impl Default for Zygote {
+    fn default() -> Self {
+        let preload = fumehood_engine::DEFAULT_PRELOAD.map(str::to_owned).into();
+        Self { enabled: true, preload, max_forks: 10_000, max_age_s: 3600, memory_mb: 1024 }
+    }
+}
+
 /// The process level of isolation.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -437,6 +463,9 @@ impl Config {
             ("engine.max_artifact_mb", self.engine.max_artifact_mb),
             ("limits.max_code_kb", self.limits.max_code_kb),
             ("pool.ttl_s", self.pool.ttl_s),
+            ("zygote.max_forks", self.zygote.max_forks),
+            ("zygote.max_age_s", self.zygote.max_age_s),
+            ("zygote.memory_mb", self.zygote.memory_mb),
             ("process.uid_base", u64::from(self.process.uid_base)),
             ("process.uid_count", u64::from(self.process.uid_count)),
         ];
@@ -572,12 +601,31 @@ impl Config {
         }
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         Ok(Some(PoolConfig {
-            recipe: ExecutionRequest::new("").validate(&self.limit_policy())?,
+            recipe: self.ordinary()?,
             min_ready: count(self.pool.min_ready),
             max_ready: count(self.pool.max_ready),
             ttl: Duration::from_secs(self.pool.ttl_s),
             start_timeout: Duration::from_secs(self.engine.start_timeout_s),
         }))
+    }
+
+    /// An execution that asks for nothing special.
+    ///
+    /// # Errors
+    /// When the default limits are no limits.
+    pub(crate) fn ordinary(&self) -> Result<ExecutionSpec, FieldError> {
+        ExecutionRequest::new("").validate(&self.limit_policy())
+    }
+
+    /// The zygote of a server; a single run has none.
+    pub(crate) fn zygote(&self) -> Option<ZygoteConfig> {
+        self.zygote.enabled.then(|| ZygoteConfig {
+            preload: self.zygote.preload.clone(),
+            max_forks: self.zygote.max_forks,
+            max_age: Duration::from_secs(self.zygote.max_age_s),
+            memory_bytes: self.zygote.memory_mb.saturating_mul(MB),
+            start_timeout: Duration::from_secs(self.engine.start_timeout_s.saturating_mul(2)),
+        })
     }
 
     /// Defaults and maxima of executions.

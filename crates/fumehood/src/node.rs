@@ -5,10 +5,11 @@ use std::process::{Child, Command};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
-use fumehood_engine::backend::process::{Launch, ProcessBackend};
+use fumehood_engine::backend::process::{Launch, ProcessBackend, ZygoteConfig};
 use fumehood_engine::clock::SystemClock;
 use fumehood_engine::ids::UlidSource;
 use fumehood_engine::image::Image;
+use fumehood_engine::spec::ExecutionSpec;
 use fumehood_engine::{Engine, EngineConfig, runner};
 use fumehood_jail::jailer::{Jailer, JailerLink};
 use fumehood_jail::protocol::JailerConfig;
@@ -23,6 +24,7 @@ pub(crate) struct Node {
     runner: PathBuf,
     extra_env: Vec<(String, String)>,
     config: EngineConfig,
+    zygote: Option<(ZygoteConfig, ExecutionSpec)>,
 }
 
 /// The jailer's process, the present one. It ends by itself when the engine is dropped with its runtime.
@@ -70,7 +72,12 @@ impl Node {
         });
         let link = launch()?;
         let extra_env = config.process.env.clone().into_iter().collect();
-        Ok((Self { link, launch, image, runner, extra_env, config: engine }, process))
+        Ok((Self { link, launch, image, runner, extra_env, config: engine, zygote: None }, process))
+    }
+
+    /// The same with a preloaded interpreter, for executions like `ordinary`.
+    pub(crate) fn with_zygote(self, config: ZygoteConfig, ordinary: ExecutionSpec) -> Self {
+        Self { zygote: Some((config, ordinary)), ..self }
     }
 
     /// The engine. Must be called on a runtime.
@@ -83,6 +90,10 @@ impl Node {
         }
         let runner = self.runner.display().to_string();
         let backend = ProcessBackend::new(self.link, self.launch, self.image, runner, self.extra_env)?;
+        let backend = match self.zygote {
+            Some((config, ordinary)) => backend.with_zygote(config, &ordinary),
+            None => backend,
+        };
         let engine = Engine::new(self.config, Arc::new(backend), Arc::new(SystemClock), Arc::new(UlidSource))?;
         Ok(engine)
     }

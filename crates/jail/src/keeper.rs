@@ -580,6 +580,14 @@ impl State {
         let Some(zygote) = self.zygotes.remove(&id) else { return Ok(()) };
         pidfd_send_signal(&zygote.process, Signal::KILL).ok();
         self.unwatch(&zygote.socket);
+        let error = zygote.error.or_else(|| {
+            let status = wait_status(&zygote.process)?;
+            let how = match status & 0x7f {
+                0 => format!("it ended with exit code {}", status >> 8),
+                signal => format!("it was ended by signal {signal}"),
+            };
+            Some(JailError::new(Step::StartZygote, "", how))
+        });
         wait_status(&zygote.process);
         self.reap_orphans();
         for sandbox in zygote.asked.into_iter().chain(zygote.waiting) {
@@ -589,7 +597,7 @@ impl State {
         if matches!(zygote.group.remove(), Ok(false)) {
             self.graveyard.push(zygote.group);
         }
-        send(server, &Reply::ZygoteGone { id, error: zygote.error }, &[])
+        send(server, &Reply::ZygoteGone { id, error }, &[])
     }
 
     /// Reaps what a zygote left: a bringer, or a fork that it could no longer tell of.

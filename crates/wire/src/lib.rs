@@ -11,6 +11,8 @@
 //! the sandbox, never the server. Text written to standard output and error does not travel here but through pipes; a
 //! [`Display`] or [`Sync`] makes the guest wait for [`Ack`], so that the host can drain the pipes first and keep the order.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -79,6 +81,9 @@ pub struct Execute {
     pub max_display_bytes: u64,
     /// Whether the sandbox has any network: the runner words its hints by it.
     pub network: bool,
+    /// Environment variables of the caller's, for an interpreter that was started before it was known whose it would be.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
 }
 
 /// How an execution ends.

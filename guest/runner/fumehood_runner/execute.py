@@ -53,13 +53,15 @@ class Request:
 
 
 class Runner:
-    """Everything that lives as long as the process: the wire, the shell and its namespace, the known sources."""
+    """Everything that lives as long as the process: the wire, the shell and its namespace, the known sources.
 
-    def __init__(self, connection):
-        self.wire = connection
-        self.pid = process.getpid()
-        self.streams = Streams(connection)
-        self.streams.install()
+    Made in a process that may still fork; `attach` is called in the one that is to run the user's code.
+    """
+
+    def __init__(self):
+        self.wire = wire.Wire()
+        self.pid = None
+        self.streams = Streams(self.wire)
         self.sources = source.Sources()
         self.interrupts = process.Interrupts()
         self.future_flags = 0
@@ -68,11 +70,12 @@ class Runner:
         """No execution has begun yet."""
         self.main_module = new_main_module()
         self.shell = Shell.create(self.main_module)
-        self.publisher = Publisher(connection, self.streams, self.warn)
+        self.publisher = Publisher(self.wire, self.streams, self.warn)
         self.figures = Figures(self.publisher.publish, self.warn)
         self.shell.display_formatter.figures = self.figures
         self.shell.display_pub.publisher = self.publisher
         self.shell.on_error = self._shell_error
+        self._first_namespace = dict(self.namespace)
         self._loop = None
         self.builtins = process.Builtins()
         choose_backend()
@@ -84,6 +87,26 @@ class Runner:
                 "getpass": getpass_from_stdin,
             }
         ).install()
+
+    def attach(self, control_fd):
+        """Take over what is this process's own: its id, its working directory, its standard input, the control socket."""
+        self.pid = process.getpid()
+        self.shell.in_directory(os.getcwd())
+        self.streams.install()
+        self.wire.open(control_fd)
+
+    def detach(self):
+        """Undo `attach` and what executions left in this object, whose first execution is still to come."""
+        self.close_loop()
+        self.wire.close()
+        self.streams.forget()
+        self.sources = source.Sources()
+        self.pid = self.current = None
+        self.future_flags = 0
+        self.first = True
+        self.shell.execution_count = 1
+        self.namespace.clear()
+        self.namespace.update(self._first_namespace)
 
     @property
     def namespace(self):

@@ -1,24 +1,24 @@
 """Start and loop. Importing this module loads IPython and changes nothing; `serve` takes the process over."""
 
-import os
 import sys
 
 from . import wire
 from .execute import Runner
 
 
-def serve(control_fd):
+def serve(control_fd, runner=None):
     """Serve requests from the control socket until the host shuts this process down. Never returns.
 
-    A preloaded interpreter may import this module, fork, and call `serve` in the child.
+    `runner` is one prepared before a fork (see `preload`); by default one is made.
     """
-    connection = wire.Wire(control_fd)
-    runner = Runner(connection)
+    if runner is None:
+        runner = Runner()
+    runner.attach(control_fd)
     version = ".".join(map(str, sys.version_info[:3]))
-    connection.send(wire.READY, {"version": 1, "python": version, "pid": os.getpid()})
+    runner.wire.send(wire.READY, {"version": 1, "python": version, "pid": runner.pid})
     while True:
         try:
-            kind, payload = connection.receive()
+            kind, payload = runner.wire.receive()
         except BaseException:
             # A timer or handler that an earlier execution left behind; there is nobody to tell.
             continue

@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import types
+from pathlib import Path
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.profiledir import ProfileDir
@@ -50,6 +51,11 @@ class Shell(InteractiveShell):
     def init_profile_dir(self, profile_dir):
         """A profile that has a place, for code that asks, and no files."""
         self.profile_dir = _NoProfile(location=self.ipython_dir)
+
+    def in_directory(self, path):
+        """Remember the directory of the start, which was another one where this shell was made before a fork."""
+        self.starting_dir = path
+        self.history_manager.dir_hist[:] = [Path(path)]
 
     def init_completer(self):
         """Nobody types here."""

@@ -131,17 +131,28 @@ class Streams:
         self._order = StreamOrder(wire)
         _watch_children(self._order)
         self._out = self._err = self._in = None
+        self.install_outputs()
 
     def install(self):
         """Point sys.stdin, sys.stdout and sys.stderr at descriptors 0, 1 and 2 whatever user code did to them."""
         self._order.start()
         if self._in is None or self._in.closed:
+            # It remembers what kind of file descriptor 0 is, so it is made when that is the user's.
             raw = io.FileIO(0, "r", closefd=False)
             self._in = io.TextIOWrapper(io.BufferedReader(raw), "utf-8", "surrogateescape")
+        sys.stdin = sys.__stdin__ = self._in
+        self.install_outputs()
+
+    def forget(self):
+        """Descriptor 0 will be another one."""
+        self._in = None
+        self._order.start()
+
+    def install_outputs(self):
+        """The two that do not depend on what the descriptors are: a module imported ahead may keep them."""
         # A lone surrogate becomes "?": printing what one has must not be an error.
         self._out = self._usable(self._out, 1, "<stdout>", "replace")
         self._err = self._usable(self._err, 2, "<stderr>", "backslashreplace")
-        sys.stdin = sys.__stdin__ = self._in
         sys.stdout = sys.__stdout__ = self._out
         sys.stderr = sys.__stderr__ = self._err
 

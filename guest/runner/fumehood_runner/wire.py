@@ -7,7 +7,9 @@ the middle of anything. Three rules keep the byte stream whole:
 * a send that re-enters another send only queues its frame, and the outer one writes it;
 * waiting happens in `poll`, which holds no state, so an exception raised there loses nothing.
 
-Frames belong to the process that opened the wire. A forked child closes its copy and every call becomes a no-op.
+A wire is made closed, and opened on a descriptor in the process that is to use it: a preloaded interpreter makes it before
+the fork. Frames belong to the process that opened it. A child forked later closes its copy, and on a closed wire every
+call is a no-op.
 """
 
 import collections
@@ -56,9 +58,9 @@ def encode_frame(kind, payload):
 class Wire:
     """The guest's end of the control socket."""
 
-    def __init__(self, fd):
-        self._fd = fd
-        self._pid = _getpid()
+    def __init__(self):
+        self._fd = -1
+        self._pid = None
         self._lock = threading.RLock()
         self._sending = False
         self._waiting = False
@@ -68,11 +70,24 @@ class Wire:
         self._sequence = 0
         self._acked = 0
         self._poll = select.poll()
-        self._poll.register(fd, select.POLLIN)
         self.attached = False
         """True during an execution: only then does the host expect displays and syncs."""
-        os.set_inheritable(fd, False)
         os.register_at_fork(after_in_child=self._abandon)
+
+    def open(self, fd):
+        """Use the socket `fd`, in this process."""
+        self._fd, self._pid = fd, _getpid()
+        self._poll.register(fd, select.POLLIN)
+        os.set_inheritable(fd, False)
+
+    def close(self):
+        """Closed and forgetful, as it was made; the descriptor belongs to the caller."""
+        self._poll.unregister(self._fd)
+        self._fd, self._pid = -1, None
+        self._sequence = self._acked = 0
+        self._received.clear()
+        self._inbox.clear()
+        self.attached = False
 
     @property
     def ours(self):

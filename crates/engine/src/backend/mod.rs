@@ -90,13 +90,20 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Lets the program start.
+    /// Lets the program start. One that does not wait at its gate, or is through it, is no error.
     ///
     /// # Errors
-    /// When the sandbox is gone already.
+    /// When the gate cannot be written to.
     pub fn open_gate(&self) -> std::io::Result<()> {
-        rustix::io::write(&self.gate, &[1])?;
-        Ok(())
+        open_gate(&self.gate)
+    }
+}
+
+/// As [`Sandbox::open_gate`].
+pub(crate) fn open_gate(gate: &OwnedFd) -> std::io::Result<()> {
+    match rustix::io::write(gate, &[1]) {
+        Ok(_) | Err(rustix::io::Errno::PIPE) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -153,6 +160,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Why no sandbox can be started right now; `None` when all is well.
     fn unavailable(&self) -> Option<String> {
         None
+    }
+
+    /// Waits until starting a sandbox is as quick as it gets, or is known not to become so soon.
+    fn warmed_up(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
     }
 
     /// Starts a sandbox and holds it at its gate.

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use fumehood_jail::Step;
 use fumehood_jail::jailer::JailerLink;
-use fumehood_jail::protocol::{self, JailLimits, JailSpec, Reply, Request, RootEntry};
+use fumehood_jail::protocol::{self, JailLimits, JailSpec, Reply, Request, RootEntry, ZygoteSpec};
 use futures::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -26,6 +26,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{Backend, BackendReport, Ended, ExitReport, FailedStep, Guest, Kill, Sandbox, SandboxSpec, StartError};
 use crate::files;
 use crate::image::Image;
+use crate::runner::LIBRARY_NAME;
 use crate::spec::{ExecutionSpec, FieldError, IsolationLevel, Language, Limits};
 
 /// Where the runner appears inside.
@@ -37,8 +38,24 @@ const NODE_PRELOAD: &str = "import { createRequire } from 'node:module';
 globalThis.require = createRequire(process.cwd() + '/');
 for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);";
 
+/// Variables that libraries take their number of threads from. One per core allowed: more would only fight over the quota, and each takes memory.
+const THREADS: [&str; 6] = [
+    "OPENBLAS_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_MAX_THREADS",
+    "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS",
+];
+
 /// Longest single argument that the kernel takes; longer scripts travel as a file.
 const LONGEST_ARGUMENT: usize = 120 << 10;
+
+mod zygote;
+
+pub use zygote::ZygoteConfig;
+
+use zygote::{Listener, Zygotes};
 
 /// The backend.
 pub struct ProcessBackend {
@@ -50,6 +67,14 @@ pub struct ProcessBackend {
     extra_env: Vec<(String, String)>,
     features: BTreeMap<String, String>,
     own_uids: bool,
+    zygotes: Option<(Arc<Zygotes>, Recipe)>,
+}
+
+/// What a preloaded interpreter has been started for.
+#[derive(Debug, Clone, Copy)]
+struct Recipe {
+    /// Cores of an ordinary execution.
+    cpu: f64,
 }
 
 /// Starts a jailer; blocks while it does.
@@ -71,6 +96,7 @@ struct Outgoing {
 struct Waiting {
     starting: HashMap<u64, oneshot::Sender<Started>>,
     exits: HashMap<u64, oneshot::Sender<ExitReport>>,
+    zygotes: HashMap<u64, Listener>,
 }
 
 struct Started {
@@ -97,27 +123,82 @@ impl ProcessBackend {
         let conversation = shared.begin(link)?;
         // Ends with the runtime; the socket goes with it, and the jailer with the socket.
         tokio::spawn(supervise(Arc::clone(&shared), conversation, launch));
-        Ok(Self { shared, image, runner, extra_env, features, own_uids })
+        Ok(Self { shared, image, runner, extra_env, features, own_uids, zygotes: None })
     }
 
-    fn jail_spec(&self, id: u64, name: &str, execution: &ExecutionSpec, argv: Vec<String>) -> JailSpec {
-        let runner = execution.language == Language::Python;
+    /// Has programs forked from a preloaded interpreter where that gives the same as starting one. `ordinary` is an execution as most are.
+    /// Must be called on the runtime.
+    #[must_use]
+    pub fn with_zygote(mut self, config: ZygoteConfig, ordinary: &ExecutionSpec) -> Self {
+        let mut argv = self.python("zygote.py");
+        argv.extend([format!("{RUNNER_DIR}/{LIBRARY_NAME}"), "3".to_owned()]);
+        argv.extend(config.preload.iter().cloned());
+        let mut env = self.environment(ordinary);
+        for (_, threads) in env.iter_mut().filter(|(name, _)| THREADS.contains(&name.as_str())) {
+            // Only a process with one thread can be forked.
+            "1".clone_into(threads);
+        }
+        let limits = Limits { memory_bytes: config.memory_bytes, ..ordinary.limits };
+        let recipe = ZygoteSpec {
+            id: 0,
+            name: String::new(),
+            root: self.root(),
+            disk_bytes: 64 << 20,
+            argv,
+            env,
+            limits: jail_limits(&limits),
+        };
+        let zygotes = Zygotes::new(config);
+        tokio::spawn(Arc::clone(&zygotes).keep(Arc::clone(&self.shared), recipe));
+        self.zygotes = Some((zygotes, Recipe { cpu: ordinary.limits.cpu }));
+        self
+    }
+
+    /// The zygote to fork for this execution, if a fork is what starting an interpreter for it would give.
+    fn zygote_for(&self, execution: &ExecutionSpec) -> Option<u64> {
+        let (zygotes, recipe) = self.zygotes.as_ref()?;
+        let same = execution.language == Language::Python
+            && execution.limits.cpu.ceil() <= recipe.cpu.ceil()
+            && execution.env_can_wait();
+        if same { zygotes.take() } else { None }
+    }
+
+    fn root(&self) -> Vec<RootEntry> {
         let mut root = self.image.entries.clone();
         root.push(RootEntry::Bind { source: self.runner.clone(), target: RUNNER_DIR.to_owned() });
-        JailSpec {
+        root
+    }
+
+    fn python(&self, script: &str) -> Vec<String> {
+        [&self.image.python, "-u", "-B", &format!("{RUNNER_DIR}/{script}")].map(str::to_owned).into()
+    }
+
+    fn jail_spec(
+        &self,
+        id: u64,
+        name: &str,
+        execution: &ExecutionSpec,
+        zygote: Option<u64>,
+    ) -> Result<JailSpec, FieldError> {
+        let (argv, env) = match zygote {
+            // It has them already; what the caller adds comes with the code.
+            Some(_) => Default::default(),
+            None => (self.argv(execution)?, self.environment(execution)),
+        };
+        Ok(JailSpec {
             id,
             name: name.to_owned(),
-            root,
+            root: self.root(),
             disk_bytes: execution.limits.disk_bytes,
             disk_inodes: inodes(&execution.limits),
             shm_bytes: (execution.limits.memory_bytes / 2).max(1 << 20),
             argv,
-            env: self.environment(execution),
+            env,
             cwd: execution.cwd.clone(),
             limits: jail_limits(&execution.limits),
-            control: runner,
-            zygote: None,
-        }
+            control: execution.language == Language::Python,
+            zygote,
+        })
     }
 
     fn environment(&self, execution: &ExecutionSpec) -> Vec<(String, String)> {
@@ -136,15 +217,9 @@ impl ProcessBackend {
             ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
             ("PIP_NO_INPUT", "1"),
             ("MPLCONFIGDIR", "/home/sandbox/.config/matplotlib"),
-            // One thread per core allowed: more would only fight over the quota, and each takes memory.
-            ("OPENBLAS_NUM_THREADS", &threads),
-            ("OMP_NUM_THREADS", &threads),
-            ("MKL_NUM_THREADS", &threads),
-            ("NUMEXPR_MAX_THREADS", &threads),
-            ("POLARS_MAX_THREADS", &threads),
-            ("RAYON_NUM_THREADS", &threads),
         ]
         .into_iter()
+        .chain(THREADS.map(|name| (name, threads.as_str())))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
         env.extend(self.image.env.clone());
@@ -154,10 +229,22 @@ impl ProcessBackend {
     }
 
     async fn try_start(&self, spec: SandboxSpec<'_>) -> Result<Sandbox, StartError> {
+        let Some(zygote) = self.zygote_for(spec.execution) else { return self.start_one(&spec, None).await };
+        match self.start_one(&spec, Some(zygote)).await {
+            // It died, or could not fork. Nothing of the caller's has run.
+            Err(StartError::Step { step, cause }) if step == Step::ForkZygote.to_string() => {
+                tracing::warn!(zygote, cause, "no fork of the preloaded interpreter; the sandbox loads its own");
+                self.start_one(&spec, None).await
+            }
+            other => other,
+        }
+    }
+
+    async fn start_one(&self, spec: &SandboxSpec<'_>, zygote: Option<u64>) -> Result<Sandbox, StartError> {
+        let begun = Instant::now();
         let execution = spec.execution;
-        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
-        let argv = self.argv(execution)?;
-        let jail_spec = self.jail_spec(id, spec.name, execution, argv);
+        let id = self.shared.next_id();
+        let jail_spec = self.jail_spec(id, spec.name, execution, zygote)?;
         let channels = Channels::new(jail_spec.control).map_err(|error| step("create the pipes", &error))?;
         let Channels { inside, stdin, stdout, stderr, gate, control } = channels;
 
@@ -180,6 +267,8 @@ impl ProcessBackend {
             started = started => started.map_err(|_| step("start the sandbox", &"the jailer is gone"))?,
             report = &mut exit => return Err(failed_start(report.unwrap_or_default())),
         };
+        let how = if zygote.is_some() { "fork" } else { "exec" };
+        metrics::histogram!("fumehood_sandbox_start_seconds", "how" => how).record(begun.elapsed());
         let owner = self.own_uids.then_some((uid, uid));
         self.furnish(&disk, owner, execution).map_err(|error| step("furnish the home", &error))?;
         Ok(Sandbox {
@@ -210,7 +299,7 @@ impl ProcessBackend {
         let code = execution.code.as_str();
         let file = script_file(execution).map(|(name, _)| format!("/home/sandbox/{name}"));
         Ok(match execution.language {
-            Language::Python => words(&[&self.image.python, "-u", "-B", &format!("{RUNNER_DIR}/start.py")]),
+            Language::Python => self.python("start.py"),
             Language::Command => {
                 let mut argv = execution.argv.clone();
                 argv[0] = self.image.find_program(&argv[0]).ok_or_else(|| {
@@ -444,6 +533,14 @@ impl Shared {
         Ok(Conversation { socket, outgoing })
     }
 
+    fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn listen_to_zygote(&self, id: u64, listener: Listener) {
+        self.waiting.lock().zygotes.insert(id, listener);
+    }
+
     /// Whether there is a jailer to ask.
     fn ask(&self, outgoing: Outgoing) -> bool {
         self.requests.lock().as_ref().is_some_and(|requests| requests.send(outgoing).is_ok())
@@ -460,6 +557,7 @@ impl Shared {
         *self.requests.lock() = None;
         let mut waiting = self.waiting.lock();
         waiting.starting.clear();
+        waiting.zygotes.clear();
         for (_, exit) in waiting.exits.drain() {
             // Whoever waited may have given up.
             exit.send(ExitReport { lost: true, ..ExitReport::default() }).ok();
@@ -479,6 +577,20 @@ impl Shared {
                 let exit = self.waiting.lock().exits.remove(&id);
                 if let Some(exit) = exit {
                     exit.send(translate(report)).ok();
+                }
+            }
+            Reply::ZygoteReady { id } => {
+                let mut waiting = self.waiting.lock();
+                if let Some(ready) = waiting.zygotes.get_mut(&id).and_then(|listener| listener.ready.take()) {
+                    ready.send(()).ok();
+                }
+            }
+            Reply::ZygoteGone { id, error } => {
+                let listener = self.waiting.lock().zygotes.remove(&id);
+                if let Some(listener) = listener {
+                    let why = error.map_or_else(|| "it ended".to_owned(), |error| error.to_string());
+                    // Nobody listens to one that was replaced.
+                    listener.gone.send(why).ok();
                 }
             }
             Reply::Ready { .. } | Reply::Unusable(_) => tracing::error!("the jailer answered what nobody asked"),
@@ -520,6 +632,13 @@ impl Backend for ProcessBackend {
 
     fn unavailable(&self) -> Option<String> {
         self.shared.requests.lock().is_none().then(|| "the process that makes sandboxes is being restarted".to_owned())
+    }
+
+    fn warmed_up(&self) -> BoxFuture<'_, ()> {
+        match &self.zygotes {
+            Some((zygotes, _)) => zygotes.tried().boxed(),
+            None => std::future::ready(()).boxed(),
+        }
     }
 
     fn start<'a>(&'a self, spec: SandboxSpec<'a>) -> BoxFuture<'a, Result<Sandbox, StartError>> {

@@ -33,7 +33,10 @@ const INTERRUPTED: i32 = 130;
 pub(super) fn main(config: &Config) -> anyhow::Result<ExitCode> {
     let _lock = lock(&data_dir(config)?)?;
     let engine = EngineConfig { pool: config.pool()?, ..config.engine() };
-    let (node, jailer) = Node::prepare(config, engine, DEFAULT_IMAGE)?;
+    let (mut node, jailer) = Node::prepare(config, engine, DEFAULT_IMAGE)?;
+    if let Some(zygote) = config.zygote() {
+        node = node.with_zygote(zygote, config.ordinary()?);
+    }
     let served = run(config, |_| node.engine());
     jailer.wait();
     served.map(|()| ExitCode::SUCCESS)

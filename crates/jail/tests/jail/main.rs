@@ -4,6 +4,7 @@ mod confinement;
 mod lifecycle;
 mod limits;
 /// The same for programs that are forked from a zygote.
+#[expect(clippy::duplicate_mod, reason = "the same promises, held by forks")]
 #[path = "limits.rs"]
 mod limits_of_forks;
 mod rig;

@@ -1,0 +1,162 @@
+//! The zygote of this backend: an interpreter that has the image's libraries loaded and is forked into sandboxes.
+//!
+//! ```text
+//! Starting --ready--> Serving --worn out: a new one is started, then takes over--> ended
+//!        \--failed          \--died
+//!         \-------------------\--> a pause that grows --> Starting
+//! ```
+//!
+//! Without one nothing stops: sandboxes then start an interpreter of their own, which is the same but slower.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fumehood_jail::protocol::{Request, ZygoteSpec};
+use parking_lot::Mutex;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::pipe::{PipeFlags, pipe_with};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::sync::{Notify, oneshot, watch};
+
+use super::{Outgoing, Shared};
+
+/// What the operator decides about zygotes.
+#[derive(Debug, Clone)]
+pub struct ZygoteConfig {
+    /// Modules it loads; those that the image lacks are left out.
+    pub preload: Vec<String>,
+    /// It is replaced after so many forks.
+    pub max_forks: u64,
+    /// It is replaced when it is so old.
+    pub max_age: Duration,
+    /// Its memory limit, bytes.
+    pub memory_bytes: u64,
+    /// One that is not loaded by then is given up.
+    pub start_timeout: Duration,
+}
+
+/// After a failure to start one, at first and at most.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
+/// One that lived for so long was all right.
+const LIVED: Duration = Duration::from_secs(10);
+
+/// The zygote in use.
+pub(super) struct Zygotes {
+    config: ZygoteConfig,
+    current: Mutex<Option<Current>>,
+    worn: Notify,
+    /// A start has succeeded or failed.
+    tried: watch::Sender<bool>,
+}
+
+struct Current {
+    id: u64,
+    forks: u64,
+}
+
+/// Where the jailer's news of one zygote goes.
+pub(super) struct Listener {
+    pub(super) ready: Option<oneshot::Sender<()>>,
+    pub(super) gone: oneshot::Sender<String>,
+}
+
+impl Zygotes {
+    pub(super) fn new(config: ZygoteConfig) -> Arc<Self> {
+        Arc::new(Self { config, current: Mutex::new(None), worn: Notify::new(), tried: watch::Sender::new(false) })
+    }
+
+    /// A zygote to be forked now, if there is one.
+    pub(super) fn take(&self) -> Option<u64> {
+        let mut current = self.current.lock();
+        let current = current.as_mut()?;
+        current.forks += 1;
+        if current.forks == self.config.max_forks {
+            self.worn.notify_one();
+        }
+        Some(current.id)
+    }
+
+    /// Waits for the first start to have succeeded or failed.
+    pub(super) async fn tried(&self) {
+        // The sender is this object's own.
+        self.tried.subscribe().wait_for(|tried| *tried).await.ok();
+    }
+
+    /// Keeps a zygote serving for as long as the runtime lives.
+    pub(super) async fn keep(self: Arc<Self>, shared: Arc<Shared>, recipe: ZygoteSpec) {
+        let mut pause = PAUSES.0;
+        loop {
+            let begun = Instant::now();
+            let why = match self.start(&shared, &recipe).await {
+                Ok((id, gone)) => {
+                    tracing::info!(zygote = id, ms = begun.elapsed().as_millis(), "interpreter preloaded");
+                    metrics::histogram!("fumehood_zygote_start_seconds").record(begun.elapsed());
+                    let before = self.current.lock().replace(Current { id, forks: 0 });
+                    self.tried.send_replace(true);
+                    if let Some(before) = before {
+                        // What it was just asked for starts without it.
+                        shared.ask(Outgoing { request: Request::EndZygote { id: before.id }, fds: Vec::new() });
+                    }
+                    let serving = Instant::now();
+                    let why = tokio::select! {
+                        why = gone => why.unwrap_or_else(|_| "the jailer is gone".to_owned()),
+                        () = self.worn.notified() => continue,
+                        () = tokio::time::sleep(self.config.max_age) => continue,
+                    };
+                    *self.current.lock() = None;
+                    if serving.elapsed() >= LIVED {
+                        pause = PAUSES.0;
+                    }
+                    why
+                }
+                Err(why) => why,
+            };
+            self.tried.send_replace(true);
+            metrics::counter!("fumehood_zygote_losses_total").increment(1);
+            tracing::warn!(why, retry_in = ?pause, "no preloaded interpreter; sandboxes load their own");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    async fn start(&self, shared: &Shared, recipe: &ZygoteSpec) -> Result<(u64, oneshot::Receiver<String>), String> {
+        let id = shared.next_id();
+        let (log, to_log) = log_pipe().map_err(|error| error.to_string())?;
+        let (ready, becomes_ready) = oneshot::channel();
+        let (gone, mut ends) = oneshot::channel();
+        shared.listen_to_zygote(id, Listener { ready: Some(ready), gone });
+        tokio::spawn(print(log, id));
+        let spec = ZygoteSpec { id, name: format!("zygote-{id}"), ..recipe.clone() };
+        let request = Request::StartZygote(Box::new(spec));
+        if !shared.ask(Outgoing { request, fds: vec![to_log] }) {
+            return Err("the jailer is being restarted".to_owned());
+        }
+        tokio::select! {
+            biased;
+            why = &mut ends => Err(why.unwrap_or_else(|_| "the jailer is gone".to_owned())),
+            Ok(()) = becomes_ready => Ok((id, ends)),
+            () = tokio::time::sleep(self.config.start_timeout) => {
+                shared.ask(Outgoing { request: Request::EndZygote { id }, fds: Vec::new() });
+                Err(format!("it was not loaded within {:?}", self.config.start_timeout))
+            }
+        }
+    }
+}
+
+fn log_pipe() -> std::io::Result<(pipe::Receiver, OwnedFd)> {
+    let (log, to_log) = pipe_with(PipeFlags::CLOEXEC)?;
+    fcntl_setfl(&log, fcntl_getfl(&log)? | OFlags::NONBLOCK)?;
+    Ok((pipe::Receiver::from_owned_fd(log)?, to_log))
+}
+
+/// Logs what a zygote prints until it ends.
+async fn print(mut log: pipe::Receiver, zygote: u64) {
+    let mut buffer = vec![0; 4096];
+    while let Ok(length @ 1..) = log.read(&mut buffer).await {
+        for line in String::from_utf8_lossy(&buffer[..length]).lines() {
+            tracing::warn!(zygote, "{line}");
+        }
+    }
+}

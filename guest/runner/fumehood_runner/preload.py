@@ -1,0 +1,59 @@
+"""A preloaded interpreter up to the fork: a runner that has only to be attached, imported modules, everything warm.
+
+The runner is made before the modules are imported, so that they find what they find in a cold start: its hooks, the shell, the
+standard streams. What stands in the way of forking, a second thread above all, ends the process with a line on standard error.
+"""
+
+import gc
+import importlib
+import os
+import sys
+
+from . import rehearsal, text
+from .execute import Runner
+from .reseed import Reseed
+
+_ARROW_ALLOCATOR = "JE_ARROW_MALLOC_CONF"
+"""Where pyarrow's allocator reads its options. By default it starts a thread, which pandas needs for nothing."""
+
+
+def prepare(modules):
+    """(runner, reseed): in a forked child call `reseed()`, then `main.serve(fd, runner)`."""
+    # No collection while nearly everything made is there to stay; one at the end.
+    gc.disable()
+    hidden = _ARROW_ALLOCATOR not in os.environ
+    os.environ.setdefault(_ARROW_ALLOCATOR, "background_thread:false")
+    runner = Runner()
+    threaded = [name for name in modules if _starts_threads(name)]
+    if hidden:
+        del os.environ[_ARROW_ALLOCATOR]
+    rehearsal.rehearse(runner, report)
+    if _threads() != 1:
+        sys.exit(f"zygote: {_threads()} threads, which a fork would lose; started by: {', '.join(threaded) or 'a warm-up'}")
+    reseed = Reseed()
+    reseed()
+    # What is frozen is never walked by the collector, so no child copies pages for its marks.
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    return runner, reseed
+
+
+def report(message):
+    """One line for the host's log."""
+    print("zygote:", text.cut(" ".join(message.split()), 1_000), file=sys.stderr)
+
+
+def _starts_threads(name):
+    before = _threads()
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as e:
+        report(f"{name} is not preloaded: {text.message_of(e)}")
+    except BaseException as e:
+        report(f"{name} is not preloaded: {text.class_name(e)}: {text.message_of(e)}")
+    return _threads() > before
+
+
+def _threads():
+    return len(os.listdir("/proc/self/task"))
