@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::process::setsid;
 
+use crate::cgroup;
 use crate::error::{At, JailError, Step};
 use crate::identity;
 use crate::init::{HIGH, enter_directory};
@@ -111,7 +112,7 @@ fn next(jailer: &OwnedFd) -> io::Result<Option<ForkRequest>> {
 impl ForkRequest {
     fn enter(&self) -> Result<(), JailError> {
         for door in &self.doors {
-            join(door)?;
+            cgroup::enter(door)?;
         }
         for (index, namespace) in self.namespaces.iter().enumerate() {
             sys::enter_namespace(namespace.as_fd()).at(Step::EnterSandbox, format!("namespace {index}"))?;
@@ -135,10 +136,6 @@ impl ForkRequest {
     }
 }
 
-fn join(door: &OwnedFd) -> Result<(), JailError> {
-    rustix::io::write(door, b"0").map(drop).at(Step::JoinCgroup, "")
-}
-
 fn confine(
     fork: &Fork,
     late_doors: Vec<OwnedFd>,
@@ -147,7 +144,7 @@ fn confine(
     filters: &Filters,
 ) -> Result<(), JailError> {
     for door in late_doors {
-        join(&door)?;
+        cgroup::enter(&door)?;
     }
     sys::enter_cgroup_namespace().at(Step::CgroupNamespace, "")?;
     setsid().at(Step::NewSession, "")?;

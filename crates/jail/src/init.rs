@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use rustix::process::{WaitOptions, chdir, setsid, wait};
 
+use crate::cgroup::Doors;
 use crate::error::{At, JailError, Step};
 use crate::identity;
 use crate::landlock;
@@ -28,7 +29,9 @@ pub(crate) struct Inheritance<'a> {
     pub(crate) fds: Vec<OwnedFd>,
     /// Made by the jailer when it is root.
     pub(crate) disk: Option<OwnedFd>,
-    /// Readable once the jailer has written the id maps and moved this process into its cgroup.
+    /// Into its cgroup.
+    pub(crate) doors: Doors,
+    /// Readable once the jailer has written the id maps.
     pub(crate) go: OwnedFd,
     /// Where to report.
     pub(crate) report: OwnedFd,
@@ -40,7 +43,7 @@ pub(crate) const HIGH: i32 = 64;
 
 impl Inheritance<'_> {
     fn numbers(&self) -> Vec<RawFd> {
-        let ours = [&self.go, &self.report].into_iter().chain(&self.disk).chain(&self.fds);
+        let ours = [&self.go, &self.report].into_iter().chain(&self.disk).chain(&self.fds).chain(self.doors.all());
         ours.map(AsRawFd::as_raw_fd).collect()
     }
 }
@@ -70,8 +73,10 @@ pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
 
 /// The program and the counters of this process; nothing when the program is to be a fork of a zygote.
 fn build_and_start(inheritance: Inheritance<'_>) -> Result<Option<(i32, Option<fs::File>)>, JailError> {
-    let Inheritance { spec, filters, fds, disk, go, report, privileged } = inheritance;
+    let Inheritance { spec, filters, fds, disk, doors, go, report, privileged } = inheritance;
     sys::set_process_name(c"fumehood-init").at(Step::FollowParent, "name")?;
+    // Here and not in the jailer: the kernel may take its time for it, and would take the jailer's.
+    doors.enter()?;
     await_byte(&go, Step::AwaitParent)?;
     drop(go);
     // After the cgroup was joined, so that the namespace is rooted there.

@@ -8,7 +8,7 @@
 //! ```text
 //! server                 jailer                         init (pid 1)                program (pid 2)
 //!   | Spawn + pipes ------>| cgroup, clone3 ------------->| waits
-//!   |                      | id maps, cgroup join ------->| mounts, network, pivot
+//!   |                      | id maps -------------------->| joins its cgroup; mounts, network
 //!   |<---- Started + disk -|<------------- SetUp ---------| fork ------------------->| waits at the gate
 //!   |------------------------------------------------ one byte through the gate ----->| drops everything, exec
 //!   |<------ Exited -------|<------------- Ended ---------| reaps                     | ends

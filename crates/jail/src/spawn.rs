@@ -104,6 +104,7 @@ fn start(
         }
         false => None,
     };
+    let doors = group.doors()?;
     let (report, child_report) = packet_pair().at(Step::CreateChannel, "report")?;
     let (child_go, go) = pipe_with(PipeFlags::CLOEXEC).at(Step::CreateChannel, "go")?;
     // The program's ends go to the zygote instead.
@@ -113,13 +114,13 @@ fn start(
             // In the child: the parent's ends go first, or the end of the jailer would never be seen.
             drop((report, go, kept));
             let filters = means.filters;
-            init::run(Inheritance { spec, filters, fds, disk, go: child_go, report: child_report, privileged })
+            init::run(Inheritance { spec, filters, fds, disk, doors, go: child_go, report: child_report, privileged })
         }
         Side::Parent { pid, pidfd } => {
             drop((child_go, fds, disk));
-            let prepared = group.join(pid).and_then(|()| identity::map_ids(pid, uid, gid, privileged));
+            let prepared = identity::map_ids(pid, uid, gid, privileged);
             let forking = match spec.zygote {
-                Some(_) => prepared.and_then(|()| forking(spec, pid, group, kept, child_report, privileged).map(Some)),
+                Some(_) => prepared.and_then(|()| forking(spec, pid, doors, kept, child_report, privileged).map(Some)),
                 None => prepared.map(|()| None),
             };
             let forking =
@@ -140,12 +141,12 @@ fn start(
 fn forking(
     spec: &JailSpec,
     pid: i32,
-    group: &Group,
+    doors: Doors,
     channels: Vec<OwnedFd>,
     report: OwnedFd,
     drop_groups: bool,
 ) -> Result<Forking, JailError> {
-    let Doors { early, late } = group.doors()?;
+    let Doors { early, late } = doors;
     let doors = (early.len(), late.len());
     let mut fds: Vec<OwnedFd> = early.into_iter().chain(late).collect();
     // The user namespace first: it gives the rights to enter the others.

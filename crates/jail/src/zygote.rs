@@ -11,17 +11,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::setsid;
 
-use crate::cgroup::{Group, Hierarchy};
+use crate::cgroup::{Doors, Group, Hierarchy};
 use crate::error::{At, JailError, Step};
 use crate::identity;
 use crate::image::Images;
-use crate::init::{HIGH, await_byte, c_strings};
+use crate::init::{HIGH, c_strings};
 use crate::landlock;
 use crate::mounts;
 use crate::protocol::{ZygoteReport, ZygoteSpec, packet_pair, send};
 use crate::rlimits;
 use crate::seccomp::{self, Filters};
-use crate::spawn::{Owner, reap};
+use crate::spawn::Owner;
 use crate::sys::{self, Side};
 
 /// A zygote that is loading.
@@ -64,25 +64,16 @@ fn begin(
     // In both modes: run by a user too the jailer may mount in its own user namespace.
     let disk = mounts::create_disk(spec.disk_bytes, INODES, Some((owner.uid, owner.gid)))?;
     let (socket, theirs) = packet_pair().at(Step::CreateChannel, "zygote")?;
-    let (child_go, go) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).at(Step::CreateChannel, "go")?;
+    let doors = group.doors()?;
     match images.clone_within(&spec.root, sys::MOUNTS | sys::COMMUNICATION, None)? {
         Side::Child => {
-            drop((socket, go));
-            let Err(error) = become_zygote(spec, log, disk, &theirs, &child_go, filters, owner);
+            drop(socket);
+            let Err(error) = become_zygote(spec, log, disk, doors, &theirs, filters, owner);
             // Whether or not the jailer hears it, the end of the conversation says enough.
             send(&theirs, &ZygoteReport::Failed(error), &[]).ok();
             sys::exit_now(125)
         }
-        Side::Parent { pid, pidfd } => {
-            let joined =
-                group.join(pid).and_then(|()| rustix::io::write(&go, &[1]).map(drop).at(Step::AwaitParent, ""));
-            if let Err(error) = joined {
-                rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL).ok();
-                reap(&pidfd);
-                return Err(error);
-            }
-            Ok((pidfd, socket))
-        }
+        Side::Parent { pidfd, .. } => Ok((pidfd, socket)),
     }
 }
 
@@ -90,12 +81,12 @@ fn become_zygote(
     spec: &ZygoteSpec,
     log: OwnedFd,
     disk: OwnedFd,
+    doors: Doors,
     socket: &OwnedFd,
-    go: &OwnedFd,
     filters: &Filters,
     owner: Owner,
 ) -> Result<Infallible, JailError> {
-    await_byte(go, Step::AwaitParent)?;
+    doors.enter()?;
     sys::enter_cgroup_namespace().at(Step::CgroupNamespace, "")?;
     mounts::complete_for_zygote(disk, spec.disk_bytes / 4)?;
     rustix::system::sethostname(b"sandbox").at(Step::SetHostname, "sandbox")?;

@@ -14,6 +14,7 @@ from .values import plain_json
 
 TEXT_LIMIT = 64_000
 PLAIN = "text/plain"
+_TEXT_ONLY = {bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset}
 _KEPT_PLAIN = 10_000
 
 
@@ -79,8 +80,17 @@ class Formatter(DisplayFormatter):
 
     figures = None
 
+    def __init__(self, **options):
+        super().__init__(**options)
+        rich = [f for kind, f in self.formatters.items() if kind != PLAIN]
+        rich += [self.mimebundle_formatter, self.ipython_display_formatter]
+        self._printers = [printers for f in rich for printers in (f.type_printers, f.deferred_printers)]
+        """What users have registered: printers of types that cannot carry methods such as `_repr_html_`."""
+
     def format(self, obj, include=None, exclude=None):
         """(bundle, metadata) of an object, as IPython defines it."""
+        if type(obj) in _TEXT_ONLY and not (include or exclude or any(self._printers)):
+            return {PLAIN: text.bounded_repr(obj, TEXT_LIMIT)}, {}
         bundle = self.figures.mime_of(obj) if self.figures is not None else None
         metadata = {}
         if bundle is None:

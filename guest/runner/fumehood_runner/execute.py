@@ -48,8 +48,10 @@ class Request:
     @classmethod
     def from_json(cls, payload):
         """Unknown fields are ignored, absent or null ones get their default."""
-        known = {f.name for f in dataclasses.fields(cls)}
-        return cls(**{k: v for k, v in payload.items() if k in known and (v is not None or k == "input")})
+        return cls(**{k: v for k, v in payload.items() if k in _FIELDS and (v is not None or k == "input")})
+
+
+_FIELDS = frozenset(f.name for f in dataclasses.fields(Request))
 
 
 class Runner:

@@ -17,8 +17,22 @@ _ARROW_ALLOCATOR = "JE_ARROW_MALLOC_CONF"
 """Where pyarrow's allocator reads its options. By default it starts a thread, which pandas needs for nothing."""
 
 
+def fork_from(native, host_fd, modules):
+    """Preload, serve forks until the host is gone, and return in each child, with a runner to give to `main.serve`.
+
+    `native` has the library's functions (see `zygote.py`).
+    """
+    runner, reseed = prepare(modules)
+    # After the last object has been made: it packs what is there, and gives back how much that is.
+    native.fumehood_zygote_settle()
+    if native.fumehood_zygote_serve(host_fd) != 0:
+        sys.exit("zygote: the library returned without a fork")
+    reseed()
+    return runner
+
+
 def prepare(modules):
-    """(runner, reseed): in a forked child call `reseed()`, then `main.serve(fd, runner)`."""
+    """(runner, reseed) of an interpreter that is ready to fork; `reseed` is to be called in each child."""
     # No collection while nearly everything made is there to stay; one at the end.
     gc.disable()
     hidden = _ARROW_ALLOCATOR not in os.environ

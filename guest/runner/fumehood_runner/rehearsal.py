@@ -22,25 +22,59 @@ _READ_SIZE = 1 << 20
 
 @dataclasses.dataclass
 class WarmUp:
-    """One program, run if all of `needs` are loaded; `why` says what a child saves."""
+    """One program, run if `needs` is loaded; `why` says what a child saves."""
 
-    needs: tuple
+    needs: str | None
     why: str
     code: str
-    times: int = 2
+    times: int = 3
+    fails: bool = False
 
 
-# No program may start a thread, set an option, or import what its user has not asked for.
+# No program may start a thread, set an option, import what its user has not asked for, or count where users can see it
+# (names of threads and of asyncio's tasks).
 WARM_UPS = (
-    WarmUp((), "the runner's own way, often enough for the interpreter to specialise it", "print('x')\n1 + 1", 40),
-)
+    WarmUp(None, "the runner's own way, often enough for the interpreter to specialise it", "print('x')\n1 + 1", 40),
+    WarmUp(
+        None, "values in results, standard error, json",
+        "import json, sys\nprint('x', file=sys.stderr)\njson.loads(json.dumps({'a': [1, 2.5, None, True, 'x'], 'b': {'c': []}}))", 10,
+    ),
+    WarmUp(None, "tracebacks and hints", "def f(x):\n    return 1 / x\n\nf(0)", 10, fails=True),
+    WarmUp(
+        "numpy", "kernels chosen for the processor, linear algebra, the text of arrays",
+        "import numpy as np\na = np.random.default_rng(0).normal(size=(8, 8))\nprint(np.linalg.inv(a @ a.T).mean(axis=0))\na",
+    ),
+    WarmUp(
+        "pandas", "parsers, dtypes, group-by, the text and HTML of tables",
+        "import io\nimport pandas as pd\ndf = pd.read_csv(io.StringIO('k,d,n,x\\na,2024-01-01,1,1.5\\nb,2024-01-02,2,\\na,2024-01-03,3,2.5\\n'))\n"
+        "df['d'] = pd.to_datetime(df['d'])\nprint(df.describe(), df.groupby('k').agg({'x': ['mean', 'sum']}), df.x.isna().sum())\n"
+        "df.sort_values('x').merge(df[df.n > 1], on='k', how='left')",
+    ),
+    WarmUp(
+        "matplotlib.pyplot", "the font list, the parser of mathematical text, the renderer, writing a PNG",
+        "import matplotlib.pyplot as plt\nfig, ax = plt.subplots(1, 2)\nax[0].plot([1, 2, 3], [1, 4, 9], label='y')\nax[0].set_title('$x^2$')\n"
+        "ax[0].legend()\nax[1].bar(['a', 'b'], [1, 2])\nax[1].scatter([0, 1], [1, 2])\nfig.tight_layout()\nplt.show()",
+    ),
+    WarmUp(
+        "seaborn", "the semantics of its plots, which the first one works out",
+        "import seaborn as sns, pandas as pd\ndf = pd.DataFrame({'k': ['a', 'b', 'a'], 'v': [1.0, 2.0, 3.0]})\nsns.barplot(df, x='k', y='v');",
+    ),
+    WarmUp(
+        "scipy.stats", "the machinery of distributions and tests",
+        "from scipy import stats\nstats.norm.rvs(size=3)\nstats.norm.cdf(1.0)\nprint(stats.ttest_ind([1.0, 2.0, 3.0], [2.0, 3.0, 5.0]).pvalue)",
+    ),
+    WarmUp(
+        "sklearn.linear_model", "validation of parameters and data, which every estimator shares",
+        "import numpy as np\nfrom sklearn.linear_model import LinearRegression\nX = np.arange(10.0).reshape(-1, 1)\nprint(LinearRegression().fit(X, X[:, 0]).predict(X)[:2])",
+    ),
+)  # fmt: skip
 
 
 def rehearse(runner, report):
     """Run every warm-up whose modules are loaded; `report(line)` tells of those that fail."""
     with _scratch_descriptors() as output, _undone():
         for warm_up in WARM_UPS:
-            if all(name in sys.modules for name in warm_up.needs):
+            if warm_up.needs is None or warm_up.needs in sys.modules:
                 _repeat(runner, warm_up, output, report)
 
 
@@ -52,7 +86,7 @@ def _repeat(runner, warm_up, output, report):
             error = {"type": text.class_name(e), "message": text.message_of(e)}
         with contextlib.suppress(BlockingIOError):
             os.read(output, _READ_SIZE)
-        if error is not None:
+        if error is not None and not warm_up.fails:
             report(f"a warm-up failed ({warm_up.why}): {error['type']}: {error['message']}")
             return
 
@@ -103,16 +137,14 @@ def _scratch_descriptors():
 @contextlib.contextmanager
 def _undone():
     """What a program of the user's changes in the interpreter is as it was."""
-    kept = {name: getattr(sys, name) for name in ("argv", "stdin", "__stdin__")}
-    main, lines = sys.modules["__main__"], dict(linecache.cache)
+    arguments, main, lines = sys.argv, sys.modules["__main__"], dict(linecache.cache)
     warned = [namespace for namespace in _namespaces() if "__warningregistry__" in namespace]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for name, value in kept.items():
-            setattr(sys, name, value)
+        sys.argv = arguments
         sys.modules["__main__"] = main
         linecache.cache.clear()
         linecache.cache.update(lines)

@@ -7,6 +7,7 @@ Nothing to do for what asks the kernel each time (os.urandom, secrets, random.Sy
 `numpy.random.default_rng()`, made by the caller. Shared for good: the seed of `hash`, and the layout of memory.
 """
 
+import ctypes
 import gc
 import itertools
 import os
@@ -14,6 +15,7 @@ import sys
 import time
 
 _SEED_BYTES = 32
+_TWISTER_BYTES = 624 * 4
 _FROM_THE_SYSTEM = 2**64
 """numpy's entropy from the operating system has 128 bits; seeds that somebody wrote into code are smaller."""
 
@@ -22,7 +24,8 @@ class Reseed:
     """Made once everything is imported, called in each child. Called before the fork as well it proves that every step works."""
 
     def __init__(self):
-        self._bit_generators = _unseeded_bit_generators()
+        self._pid = os.getpid()
+        self._numpy = _numpy_steps()
 
     def __call__(self):
         """Make this process differ from its siblings. A step that fails raises: a child that repeats another must not run."""
@@ -30,42 +33,75 @@ class Reseed:
             module = sys.modules.get(name)
             if module is not None:
                 step(module)
-        for generator in self._bit_generators:
-            _numpy_bits(generator)
+        for step in self._numpy:
+            step()
+        if os.getpid() == self._pid:
+            _openssl()
 
 
-def _unseeded_bit_generators():
-    """numpy's bit generators that somebody holds, also where no name reaches: default arguments, compiled modules."""
+def _numpy_steps():
+    """A step for each unseeded bit generator of numpy, also where no name reaches it: in default arguments and compiled modules."""
     bits = sys.modules.get("numpy.random.bit_generator")
     if bits is None:
         return []
-    legacy = sys.modules["numpy.random.mtrand"]._rand._bit_generator
-    return [
-        o for o in gc.get_objects()
-        if isinstance(o, bits.BitGenerator) and o is not legacy and getattr(o.seed_seq, "entropy", None)
-        and isinstance(o.seed_seq.entropy, int) and o.seed_seq.entropy >= _FROM_THE_SYSTEM
-    ]  # fmt: skip
+    mtrand = sys.modules["numpy.random.mtrand"]
+    legacy = mtrand._rand._bit_generator
+    steps = [_twister(legacy)]
+    for o in gc.get_objects():
+        if isinstance(o, bits.BitGenerator) and o is not legacy and _is_unseeded(o):
+            steps.append(_twister(o) if type(o).__name__ == "MT19937" else _other(o))
+    # Forgets the normal deviate it may hold back, and the seed sequence, whose offspring would repeat from child to child.
+    mtrand._rand.seed()
+    return steps
 
 
-def _numpy_bits(generator):
-    if hasattr(generator, "_legacy_seeding"):
-        generator._legacy_seeding(_numpy_seed())
-    else:
-        generator.state = type(generator)().state
+def _is_unseeded(generator):
+    entropy = getattr(getattr(generator, "seed_seq", None), "entropy", None)
+    return isinstance(entropy, int) and entropy >= _FROM_THE_SYSTEM
 
 
-def _numpy_seed():
-    numpy = sys.modules["numpy"]
-    return numpy.frombuffer(os.urandom(_SEED_BYTES), numpy.uint32)
+def _twister(generator):
+    """Its state as it lies in memory, all of it random: seeding goes through a hundred pages of numpy, this through one.
+
+    In place: numpy.random's functions and every distribution of scipy.stats hold the same generator.
+    """
+    address = generator.ctypes.state_address
+
+    def step(size=_TWISTER_BYTES, memmove=ctypes.memmove, urandom=os.urandom):
+        memmove(address, urandom(size), size)
+
+    step()
+    before = generator.state["state"]["key"].tobytes()
+    step()
+    after = generator.state["state"]["key"].tobytes()
+    if len(after) != _TWISTER_BYTES or any(before[n:n + 64] == after[n:n + 64] for n in range(0, _TWISTER_BYTES, 64)):
+        raise RuntimeError("numpy keeps the state of MT19937 in another way than expected")
+    return step
+
+
+def _other(generator):
+    if type(generator).__name__ not in ("PCG64", "PCG64DXSM"):
+        return lambda: setattr(generator, "state", type(generator)().state)
+    name = type(generator).__name__
+
+    def step():
+        state, increment = (int.from_bytes(os.urandom(16), "little") for _ in range(2))
+        generator.state = {
+            "bit_generator": name, "state": {"state": state, "inc": increment | 1}, "has_uint32": 0, "uinteger": 0,
+        }  # fmt: skip
+
+    return step
+
+
+def _openssl():
+    # OpenSSL reseeds by itself when the process id has changed, and only then.
+    ssl = sys.modules.get("_ssl")
+    if ssl is not None:
+        ssl.RAND_add(os.urandom(_SEED_BYTES), float(_SEED_BYTES))
 
 
 def _random(random):
     random.seed()
-
-
-def _numpy_legacy(mtrand):
-    # In place: numpy.random's functions and every distribution of scipy.stats hold this object.
-    mtrand._rand.seed(_numpy_seed())
 
 
 def _sympy_random(random):
@@ -85,11 +121,6 @@ def _uuid(uuid):
             setattr(uuid, name, None)
 
 
-def _openssl(ssl):
-    # By itself OpenSSL reseeds when the process id has changed, which it need not have.
-    ssl.RAND_add(os.urandom(_SEED_BYTES), float(_SEED_BYTES))
-
-
 def _tempfile(tempfile):
     tempfile._name_sequence = tempfile.tempdir = None
 
@@ -100,7 +131,7 @@ def _multiprocessing(process):
     main._config.pop("tempdir", None)
     process._process_counter = itertools.count(1)
     process._children = set()
-    process.ORIGINAL_DIR = os.path.abspath(os.getcwd())
+    process.ORIGINAL_DIR = os.getcwd()
 
 
 def _semaphore_names(synchronize):
@@ -119,11 +150,9 @@ def _logging(logging):
 
 STEPS = (
     ("random", _random),
-    ("numpy.random.mtrand", _numpy_legacy),
     ("sympy.core.random", _sympy_random),
     ("sympy.core.symbol", _sympy_dummy),
     ("uuid", _uuid),
-    ("_ssl", _openssl),
     ("tempfile", _tempfile),
     ("multiprocessing.process", _multiprocessing),
     ("multiprocessing.synchronize", _semaphore_names),

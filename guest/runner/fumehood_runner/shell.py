@@ -54,8 +54,9 @@ class Shell(InteractiveShell):
 
     def in_directory(self, path):
         """Remember the directory of the start, which was another one where this shell was made before a fork."""
-        self.starting_dir = path
-        self.history_manager.dir_hist[:] = [Path(path)]
+        if path != self.starting_dir:
+            self.starting_dir = path
+            self.history_manager.dir_hist[:] = [Path(path)]
 
     def init_completer(self):
         """Nobody types here."""

@@ -144,8 +144,8 @@ class Streams:
         self.install_outputs()
 
     def forget(self):
-        """Descriptor 0 will be another one."""
-        self._in = None
+        """Descriptor 0 will be another one. What stands for it is gone now, so that a child need not take it apart."""
+        self._in = sys.stdin = sys.__stdin__ = None
         self._order.start()
 
     def install_outputs(self):

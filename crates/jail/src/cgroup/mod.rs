@@ -56,6 +56,29 @@ pub struct Doors {
     pub late: Vec<OwnedFd>,
 }
 
+impl Doors {
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.early.iter().chain(&self.late)
+    }
+
+    /// Moves this process in.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn enter(self) -> Result<(), JailError> {
+        self.all().try_for_each(enter)
+    }
+}
+
+/// Moves this process through one door.
+///
+/// # Errors
+/// As the kernel says.
+pub fn enter(door: &OwnedFd) -> Result<(), JailError> {
+    rustix::io::write(door, b"0").map(drop).at(Step::JoinCgroup, "")
+}
+
 impl Hierarchy {
     /// Finds the hierarchy and removes what crashed jailers left. That groups can be made, limited and joined is proven by `probe`.
     ///
@@ -134,17 +157,6 @@ fn remove_groups(folder: &Path) {
 }
 
 impl Group {
-    /// Moves a process in. Must be called from outside the sandbox, before it runs anything.
-    ///
-    /// # Errors
-    /// As the kernel says.
-    pub fn join(&self, pid: i32) -> Result<(), JailError> {
-        match self {
-            Self::V1(group) => group.join(pid),
-            Self::V2(group) => group.join(pid),
-        }
-    }
-
     /// Files through which a process that has them open can move itself in, whatever its own rights.
     ///
     /// # Errors

@@ -84,19 +84,6 @@ impl Group {
         &self.folders
     }
 
-    pub(super) fn join(&self, pid: i32) -> Result<(), JailError> {
-        let mut joined: Option<&Path> = None;
-        for folder in &self.folders {
-            // cpu and cpuacct are usually one hierarchy.
-            if joined != Some(folder) {
-                std::fs::write(folder.join("cgroup.procs"), pid.to_string())
-                    .at(Step::JoinCgroup, folder.display().to_string())?;
-                joined = Some(folder);
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn counters(&self) -> Counters {
         let [memory, pids, _, cpuacct] = &self.folders;
         Counters {

@@ -146,11 +146,6 @@ impl Group {
         write(&self.folder, "cpu.max", format!("{} 100000", (limits.cpu_millis * 100).max(1000)))
     }
 
-    pub(super) fn join(&self, pid: i32) -> Result<(), JailError> {
-        fs::write(self.folder.join("cgroup.procs"), pid.to_string())
-            .at(Step::JoinCgroup, self.folder.display().to_string())
-    }
-
     pub(super) fn counters(&self) -> Counters {
         let folder = &self.folder;
         Counters {
