@@ -1,5 +1,6 @@
 //! The command line.
 
+mod bench;
 mod config;
 mod demo;
 mod image;
@@ -50,6 +51,8 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Measure what an execution costs, next to what the same costs without a sandbox
+    Bench(Box<bench::BenchArgs>),
     /// Print the OpenAPI description of the HTTP interface
     Openapi,
 }
@@ -83,6 +86,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Image { command, common } => common.load(None).and_then(|config| image::main(&config, command)),
         Command::Config { command } => config::main(command),
         Command::Demo { common } => common.load(None).and_then(|config| demo::main(&config)),
+        Command::Bench(args) => bench::main(*args),
         Command::Openapi => {
             print!("{}", fumehood_server::openapi_json());
             Ok(ExitCode::SUCCESS)
