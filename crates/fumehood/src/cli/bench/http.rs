@@ -1,5 +1,7 @@
 //! A client that costs little, since it shares the machine with the server: one kept connection, no pool, no redirects.
 
+use std::borrow::Cow;
+
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -133,7 +135,7 @@ pub(super) struct PoolState {
 struct Answer<'a> {
     status: &'a str,
     #[serde(borrow)]
-    stdout: std::borrow::Cow<'a, str>,
+    stdout: Cow<'a, str>,
 }
 
 impl Caller for Connection {
@@ -149,10 +151,10 @@ impl Caller for Connection {
         self.post(EXECUTIONS, request).await
     }
 
-    fn check(&self, job: &Job, answer: &Bytes) -> Result<(), String> {
+    fn output<'a>(&self, answer: &'a Bytes) -> Result<Cow<'a, str>, String> {
         match serde_json::from_slice::<Answer<'_>>(answer) {
-            Ok(Answer { status: "completed", stdout }) if stdout == job.expected => Ok(()),
-            _ => Err(format!("expected {:?}, got {}", job.expected, brief(answer))),
+            Ok(Answer { status: "completed", stdout }) => Ok(stdout),
+            _ => Err(format!("an execution did not end well: {}", brief(answer))),
         }
     }
 }
@@ -167,6 +169,10 @@ impl Caller for Echo {
 
     async fn call(&mut self, _: Bytes) -> anyhow::Result<Bytes> {
         self.0.get(ECHO).await
+    }
+
+    fn output<'a>(&self, answer: &'a Bytes) -> Result<Cow<'a, str>, String> {
+        Ok(String::from_utf8_lossy(answer))
     }
 
     fn check(&self, _: &Job, _: &Bytes) -> Result<(), String> {

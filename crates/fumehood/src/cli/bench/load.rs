@@ -1,5 +1,6 @@
 //! Load: clients that each wait for their answer (closed loop), or requests that come when they come (open loop).
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 
+use super::http::brief;
 use super::programs::{Job, Program};
 use super::stats::Run;
 
@@ -21,8 +23,17 @@ pub(super) trait Caller {
     fn prepare(&self, job: &Job) -> Bytes;
     /// Sends it and waits for the whole answer; only this is timed.
     async fn call(&mut self, request: Bytes) -> anyhow::Result<Bytes>;
+    /// What the program printed, or why it did not end well.
+    fn output<'a>(&self, answer: &'a Bytes) -> Result<Cow<'a, str>, String>;
+
     /// What is wrong with the answer.
-    fn check(&self, job: &Job, answer: &Bytes) -> Result<(), String>;
+    fn check(&self, job: &Job, answer: &Bytes) -> Result<(), String> {
+        match self.output(answer) {
+            Ok(output) if output == job.expected => Ok(()),
+            Ok(output) => Err(format!("expected {:?}, got {:?}", job.expected, brief(output.as_bytes()))),
+            Err(why) => Err(why),
+        }
+    }
 }
 
 /// When a closed loop ends.
@@ -133,7 +144,11 @@ pub(super) async fn open<C: Caller>(
     run
 }
 
-async fn timed<C: Caller>(caller: &mut C, request: Bytes) -> anyhow::Result<Bytes> {
+/// A call, given up after [`PATIENCE`].
+///
+/// # Errors
+/// When there is no answer.
+pub(super) async fn timed<C: Caller>(caller: &mut C, request: Bytes) -> anyhow::Result<Bytes> {
     match tokio::time::timeout(PATIENCE, caller.call(request)).await {
         Ok(answer) => answer,
         Err(_) => anyhow::bail!("no answer within {} s", PATIENCE.as_secs()),
@@ -204,8 +219,8 @@ mod tests {
             self.0 += 1;
             Ok(if self.0.is_multiple_of(3) { Bytes::new() } else { request })
         }
-        fn check(&self, job: &Job, answer: &Bytes) -> Result<(), String> {
-            if **answer == *job.expected.as_bytes() { Ok(()) } else { Err("wrong".to_owned()) }
+        fn output<'a>(&self, answer: &'a Bytes) -> Result<Cow<'a, str>, String> {
+            Ok(String::from_utf8_lossy(answer))
         }
     }
 

@@ -9,17 +9,21 @@
 //!
 //! Absolute figures are those of one machine; the bounds are on ratios to the baselines. docs/benchmarks.md tells how to read them.
 
+mod churn;
+mod density;
 mod http;
 mod latency;
 mod load;
 mod machine;
 mod others;
+mod overhead;
 mod plain;
 mod process;
 mod programs;
 mod report;
 mod server;
 mod stats;
+mod stream;
 mod throughput;
 
 use std::path::PathBuf;
@@ -58,13 +62,31 @@ enum Scenario {
     Describe,
     /// A chart drawn with matplotlib
     Chart,
+    /// Output while it happens: how soon, and how much a second
+    Stream,
+    /// Memory of ready sandboxes; --requests says how many
+    Density,
+    /// Loops inside and outside a sandbox
+    Overhead,
+    /// Every way an execution can go, for ten minutes; then what is left over
+    Churn,
 }
 
-const ALL: [Scenario; 5] = [Scenario::Claim, Scenario::Burst, Scenario::Sustained, Scenario::Describe, Scenario::Chart];
+/// What runs when nothing is chosen: all that takes minutes.
+const USUAL: [Scenario; 8] = [
+    Scenario::Claim,
+    Scenario::Burst,
+    Scenario::Sustained,
+    Scenario::Describe,
+    Scenario::Chart,
+    Scenario::Stream,
+    Scenario::Overhead,
+    Scenario::Density,
+];
 
 #[derive(Debug, Args)]
 pub(super) struct BenchArgs {
-    /// What to measure [default: all]
+    /// What to measure [default: all but churn]
     #[arg(value_enum, value_name = "SCENARIO")]
     scenarios: Vec<Scenario>,
     /// Measure this server instead of starting one, for example http://127.0.0.1:8080
@@ -134,7 +156,7 @@ async fn measure(args: BenchArgs) -> anyhow::Result<ExitCode> {
     if !bench.args.json {
         println!("fumehood {}, seed {}, {}", env!("CARGO_PKG_VERSION"), bench.args.seed, machine.text());
     }
-    let chosen = if bench.args.scenarios.is_empty() { ALL.to_vec() } else { bench.args.scenarios.clone() };
+    let chosen = if bench.args.scenarios.is_empty() { USUAL.to_vec() } else { bench.args.scenarios.clone() };
     let mut scenarios = Vec::new();
     for scenario in chosen {
         let section = bench.scenario(scenario).await?;
@@ -193,6 +215,10 @@ impl Bench {
             Scenario::Chart => latency::chart(self).await,
             Scenario::Burst => throughput::burst(self).await,
             Scenario::Sustained => throughput::sustained(self).await,
+            Scenario::Stream => stream::stream(self).await,
+            Scenario::Density => density::density(self).await,
+            Scenario::Overhead => overhead::overhead(self).await,
+            Scenario::Churn => churn::churn(self).await,
         }
     }
 

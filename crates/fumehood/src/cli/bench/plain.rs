@@ -1,5 +1,6 @@
 //! The baseline: the image's own interpreter on the host, with no confinement, cold or forked from a preloaded one.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -219,10 +220,10 @@ impl Caller for ForkCaller {
         answered.await.context(GONE)
     }
 
-    fn check(&self, job: &Job, answer: &Bytes) -> Result<(), String> {
+    fn output<'a>(&self, answer: &'a Bytes) -> Result<Cow<'a, str>, String> {
         match answer.split_at_checked(4) {
-            Some(([0, 0, 0, 0], output)) if output == job.expected.as_bytes() => Ok(()),
-            _ => Err(format!("the plain interpreter: expected {:?}, got {}", job.expected, brief(answer))),
+            Some(([0, 0, 0, 0], output)) => Ok(String::from_utf8_lossy(output)),
+            _ => Err(format!("the plain interpreter failed: {}", brief(answer))),
         }
     }
 }

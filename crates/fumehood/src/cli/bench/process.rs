@@ -154,6 +154,34 @@ fn look(root: u32, stopped: &Receiver<()>) -> Usage {
     }
 }
 
+/// How deep in pid namespaces a process lives, and in which one; `None` when the kernel does not tell us.
+fn namespace(pid: u32) -> Option<(usize, String)> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let depth = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().count();
+    Some((depth, fs::read_link(format!("/proc/{pid}/ns/pid")).ok()?.to_str()?.to_owned()))
+}
+
+/// The processes below a server, those of each sandbox together, and those that belong to none. Each sandbox has a pid namespace of its
+/// own, and nothing lives deeper.
+pub(super) fn sandboxes(server: u32) -> (Vec<Vec<u32>>, Vec<u32>) {
+    let placed: Vec<(u32, usize, String)> = family(server)
+        .iter()
+        .filter_map(|process| namespace(process.pid).map(|(depth, name)| (process.pid, depth, name)))
+        .collect();
+    let deepest = placed.iter().map(|(_, depth, _)| *depth).max().unwrap_or_default();
+    let own = placed.iter().find(|(pid, ..)| *pid == server).map_or(deepest, |(_, depth, _)| *depth);
+    let mut groups: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    let mut others = Vec::new();
+    for (pid, depth, name) in &placed {
+        if *depth == deepest && deepest > own {
+            groups.entry(name).or_default().push(*pid);
+        } else {
+            others.push(*pid);
+        }
+    }
+    (groups.into_values().collect(), others)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

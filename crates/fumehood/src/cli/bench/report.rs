@@ -150,6 +150,12 @@ impl Section {
     pub(super) fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
+
+    /// Adds something that is wrong.
+    pub(super) fn complain(&mut self, complaint: impl Into<String>) {
+        self.errors += 1;
+        self.complaints.push(complaint.into());
+    }
 }
 
 /// `over / under` for each run.
@@ -284,7 +290,7 @@ mod tests {
         section.figure(&series("never measured", &[]));
         section.ratio("p50 / p50", vec![0.25], Some(Bound::Below(0.4)));
         section.note("docker: not installed");
-        section.complaints.push("one was wrong".to_owned());
+        section.complain("one was wrong");
         assert_eq!(
             section.text(),
             "\

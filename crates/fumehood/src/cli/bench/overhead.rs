@@ -1,0 +1,89 @@
+//! What confinement costs a program that runs: the same loop inside and outside, timed by the program itself.
+
+use super::Bench;
+use super::load::{Caller, timed};
+use super::programs::Job;
+use super::report::{Bound, Section, Series, ratios};
+use super::server::Settings;
+use super::stats::Run;
+use super::throughput::quiet;
+
+/// A loop, and by how much it may be slower inside.
+struct Loop {
+    name: &'static str,
+    code: &'static str,
+    most: f64,
+}
+
+/// Each takes some tenths of a second. Processor first, then system calls: one that does nothing, one that looks up a path, one that moves
+/// bytes.
+const LOOPS: [Loop; 5] = [
+    Loop { name: "python", code: "x = 1\nfor i in range(3_000_000):\n    x = (x * 31 + i) % 1_000_003", most: 1.02 },
+    Loop {
+        name: "numpy",
+        code: "import numpy as np\na = np.random.default_rng(1).random((400, 400))\nfor _ in range(60):\n    b = np.sin(a @ a)",
+        most: 1.02,
+    },
+    Loop { name: "getppid", code: "import os\nfor _ in range(2_000_000):\n    os.getppid()", most: 1.15 },
+    Loop { name: "stat", code: "import os\nfor _ in range(300_000):\n    os.stat('/usr')", most: 1.15 },
+    Loop {
+        name: "read",
+        code: "import os\nfd = os.open('/dev/zero', os.O_RDONLY)\nfor _ in range(500_000):\n    os.read(fd, 512)",
+        most: 1.15,
+    },
+];
+
+pub(super) async fn overhead(bench: &mut Bench) -> anyhow::Result<Section> {
+    let rounds = bench.requests(9, 2);
+    let what = format!(
+        "loops timed by themselves, inside and outside in turn ({rounds} rounds; the ratio is the median of all rounds)"
+    );
+    let mut section = Section::new("overhead", what);
+    let address = bench.server(Settings::default())?;
+    let Some(fork) = bench.plain().await? else {
+        bench.note_baseline(&mut section);
+        return Ok(section);
+    };
+    let (mut inside, mut outside) = (address.connect().await?, fork.caller());
+    for Loop { name, code, most } in LOOPS {
+        let mut runs = [Run::default(), Run::default()];
+        for _ in 0..rounds {
+            let outside_first = bench.rng.bool();
+            for turn in [outside_first, !outside_first] {
+                quiet(&address).await?;
+                let token = bench.rng.u32(..);
+                match turn {
+                    true => measure(&mut outside, code, token, &mut runs[0]).await,
+                    false => measure(&mut inside, code, token, &mut runs[1]).await,
+                }
+            }
+        }
+        let pairs = ratios(&runs[1].values, &runs[0].values);
+        for (run, place) in runs.iter().zip(["plain fork", "fumehood"]) {
+            let mut series = Series::new(format!("{name}, {place}"), "ms");
+            series.add(run, None);
+            section.figure(&series);
+        }
+        section.ratio(format!("{name}: fumehood / plain fork"), pairs, Some(Bound::Below(most)));
+    }
+    Ok(section)
+}
+
+async fn measure<C: Caller>(caller: &mut C, code: &str, token: u32, run: &mut Run) {
+    let body: String = code.lines().map(|line| format!("    {line}\n")).collect();
+    // In a function, as code that is meant to be fast; after a while, in which the pool has made up for the sandbox taken.
+    let code = format!(
+        "import time\ndef run():\n{body}time.sleep(0.6)\nbegun = time.perf_counter()\nrun()\nprint({token}, time.perf_counter() - begun)"
+    );
+    let request = caller.prepare(&Job { code, file: None, expected: String::new() });
+    let answer = timed(caller, request).await.map_err(|error| format!("{error:#}"));
+    let output = answer.as_ref().map_err(Clone::clone).and_then(|answer| caller.output(answer));
+    let seconds = output.and_then(|output| {
+        let seconds = output.strip_prefix(&format!("{token} ")).and_then(|rest| rest.trim().parse::<f64>().ok());
+        seconds.ok_or_else(|| format!("no time: {output:?}"))
+    });
+    match seconds {
+        Ok(seconds) => run.values.push(seconds * 1e3),
+        Err(complaint) => run.complain(complaint),
+    }
+}
