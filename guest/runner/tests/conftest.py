@@ -1,12 +1,14 @@
-"""Fixtures: `run` one script in a fresh runner, `session` a runner that keeps its variables."""
+"""Fixtures: `run` one script in a fresh runner, `session` a runner that keeps its variables, `forked` one forked from a zygote."""
 
 import importlib.util
+import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from host import PYTHON, Host
+from host import PYTHON, ForkedHost, Host, Zygote
 
 
 @pytest.fixture
@@ -17,36 +19,87 @@ def workspace(tmp_path):
     return path
 
 
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    """The zygote's native library in miniature."""
+    compiler = shutil.which("cc") or pytest.skip("there is no C compiler")
+    path = tmp_path_factory.mktemp("native") / "stand_in.so"
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "native_stand_in.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-w", "-o", str(path), source], check=True)
+    return path
+
+
+PRELOADED = ("json", "numpy", "pandas", "scipy.stats", "matplotlib.pyplot", "seaborn", "sklearn.linear_model", "multiprocessing.synchronize")
+
+
+@pytest.fixture(scope="session")
+def zygote(library, tmp_path_factory):
+    """A zygote with the packages that this interpreter has."""
+    folder = tmp_path_factory.mktemp("zygote")
+    zygote = Zygote(library, folder, [m for m in PRELOADED if has(m.split(".")[0])])
+    assert zygote.is_ready, zygote.errors()
+    yield zygote
+    zygote.close()
+
+
 @pytest.fixture
-def run(workspace):
+def start(workspace, request):
+    """start(stdin=b"", env=None) -> Host. With RUNNER_FORKED=1 one forked from a zygote, unless `env` asks for more."""
+
+    def start(stdin=b"", env=None):
+        if os.environ.get("RUNNER_FORKED") and env is None:
+            return ForkedHost(request.getfixturevalue("zygote"), workspace, stdin)
+        return Host(workspace, stdin, env)
+
+    return start
+
+
+@pytest.fixture
+def run(start):
     """run(code, stdin=b"", env=None, **request fields) -> Outcome, in mode script."""
 
     def run(code, stdin=b"", env=None, **fields):
-        with Host(workspace, stdin, env) as host:
+        with start(stdin, env) as host:
             return host.script(code, **fields)
 
     return run
 
 
 @pytest.fixture
-def session(workspace):
+def session(start):
     """A Host; use session.cell(code)."""
-    with Host(workspace) as host:
+    with start() as host:
         yield host
+
+
+@pytest.fixture
+def forked(zygote, workspace):
+    """Like `run`, in a child of the zygote."""
+
+    def forked(code, stdin=b"", **fields):
+        with ForkedHost(zygote, workspace, stdin) as host:
+            return host.script(code, **fields)
+
+    return forked
 
 
 _found = {}
 
 
+def has(module):
+    """Whether the runner's interpreter has it."""
+    if module not in _found:
+        if PYTHON == sys.executable:
+            _found[module] = importlib.util.find_spec(module) is not None
+        else:
+            _found[module] = subprocess.run([PYTHON, "-c", f"import {module}"], capture_output=True).returncode == 0
+    return _found[module]
+
+
 def needs(*modules):
     """Skip with a reason unless the runner's interpreter has these modules."""
     for module in modules:
-        if module not in _found:
-            if PYTHON == sys.executable:
-                _found[module] = importlib.util.find_spec(module) is not None
-            else:
-                _found[module] = subprocess.run([PYTHON, "-c", f"import {module}"], capture_output=True).returncode == 0
-        if not _found[module]:
+        if not has(module):
             pytest.skip(f"{module} is not installed")
 
 

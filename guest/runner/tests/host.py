@@ -11,8 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
+ZYGOTE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "zygote.py")
 START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "start.py")
 PYTHON = os.environ.get("RUNNER_PYTHON", sys.executable)
 EXECUTE, ACK, INTERRUPT, SHUTDOWN = 1, 2, 3, 4
@@ -82,34 +84,33 @@ class Outcome:
         return out
 
 
+def environment(cwd, extra=None):
+    """What the host gives its interpreters. Makes the folder for temporary files, beside the working directory."""
+    values = {
+        "HOME": "/nonexistent", "PATH": os.defpath, "LANG": "C.UTF-8", "TMPDIR": str(cwd) + "-tmp",
+        "MPLCONFIGDIR": "/tmp/fumehood-runner-tests-mpl", "OPENBLAS_NUM_THREADS": "1", "RUST_BACKTRACE": "0",
+        **(extra or {}),
+    }  # fmt: skip
+    os.makedirs(values["TMPDIR"], exist_ok=True)
+    return values
+
+
 class Host:
     """One runner process."""
 
     def __init__(self, cwd, stdin=b"", env=None, python=PYTHON, start=START, ack=True):
+        self._command = [python, "-u", "-B", os.path.abspath(start)]
+        self._environment = environment(cwd, env)
+        self._open(cwd, stdin, ack)
+
+    def _open(self, cwd, stdin, ack):
         self.ack = ack
         ours, theirs = socket.socketpair()
         out_r, out_w = os.pipe()
         err_r, err_w = os.pipe()
         in_r, in_w = os.pipe()
-        environment = {
-            "HOME": "/nonexistent", "PATH": os.defpath, "LANG": "C.UTF-8", "TMPDIR": str(cwd) + "-tmp",
-            "MPLCONFIGDIR": "/tmp/fumehood-runner-tests-mpl", "OPENBLAS_NUM_THREADS": "1", "RUST_BACKTRACE": "0",
-            **(env or {}),
-        }  # fmt: skip
-        os.makedirs(environment["TMPDIR"], exist_ok=True)
-
-        def descriptors():
-            # Copies out of the way first: any of them may already be one of the targets.
-            high = [os.dup(fd) for fd in (in_r, out_w, err_w, theirs.fileno())]
-            high = [fd if fd > 9 else __import__("fcntl").fcntl(fd, 0, 10) for fd in high]
-            for target, fd in enumerate(high):
-                os.dup2(fd, target)
-
         self.began = time.monotonic()
-        self.process = subprocess.Popen(
-            [python, "-u", "-B", os.path.abspath(start)], cwd=cwd, env=environment, preexec_fn=descriptors,
-            pass_fds=(3,), start_new_session=True, stdin=in_r, stdout=out_w, stderr=err_w,
-        )  # fmt: skip
+        self.process = self._start(cwd, (in_r, out_w, err_w, theirs.fileno()))
         for fd in (in_r, out_w, err_w):
             os.close(fd)
         theirs.close()
@@ -121,6 +122,19 @@ class Host:
         self.frames = []
         self.ready = self.wait_for(READY)
         self.start_seconds = time.monotonic() - self.began
+
+    def _start(self, cwd, fds):
+        def descriptors():
+            # Copies out of the way first: any of them may already be one of the targets.
+            high = [os.dup(fd) for fd in fds]
+            high = [fd if fd > 9 else __import__("fcntl").fcntl(fd, 0, 10) for fd in high]
+            for target, fd in enumerate(high):
+                os.dup2(fd, target)
+
+        return subprocess.Popen(
+            self._command, cwd=cwd, env=self._environment, preexec_fn=descriptors,
+            pass_fds=(3,), start_new_session=True, stdin=fds[0], stdout=fds[1], stderr=fds[2],
+        )  # fmt: skip
 
     def __enter__(self):
         return self
@@ -259,3 +273,65 @@ class Host:
         outcome = Outcome(self.log, result)
         outcome.status = self.process.returncode
         return outcome
+
+
+class Zygote:
+    """A preloaded interpreter; `library` is the native stand-in. One child at a time."""
+
+    def __init__(self, library, cwd, modules=(), env=None):
+        self.control, theirs = socket.socketpair()
+        self._errors = tempfile.TemporaryFile()
+        with theirs:
+            self.process = subprocess.Popen(
+                [PYTHON, "-u", "-B", os.path.abspath(ZYGOTE), str(library), str(theirs.fileno()), *modules],
+                cwd=cwd, env=environment(cwd, env), pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=self._errors,
+            )  # fmt: skip
+        self.is_ready = self.control.recv(1) == b"R"
+
+    def errors(self):
+        """What it wrote to standard error."""
+        self._errors.seek(0)
+        return self._errors.read().decode()
+
+    def fork(self, cwd, fds):
+        """A child with these standard streams and control socket."""
+        socket.send_fds(self.control, [os.fsencode(cwd)], list(fds))
+        return Child(self.control)
+
+    def close(self):
+        self.control.close()
+        self.process.wait(DEADLINE_S)
+        self._errors.close()
+
+
+class Child:
+    """A child of a zygote, to be used like a subprocess.Popen."""
+
+    def __init__(self, control):
+        self._control = control
+        self.pid = self._number()
+        self.returncode = None
+
+    def _number(self):
+        return int.from_bytes(self._control.recv(4, socket.MSG_WAITALL), sys.byteorder, signed=True)
+
+    def poll(self):
+        if self.returncode is None and select.select([self._control], [], [], 0)[0]:
+            self.returncode = os.waitstatus_to_exitcode(self._number())
+        return self.returncode
+
+    def wait(self, timeout=DEADLINE_S):
+        if self.returncode is None and not select.select([self._control], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired("child of the zygote", timeout)
+        return self.poll()
+
+
+class ForkedHost(Host):
+    """A runner forked from a zygote."""
+
+    def __init__(self, zygote, cwd, stdin=b""):
+        self._zygote = zygote
+        self._open(cwd, stdin, ack=True)
+
+    def _start(self, cwd, fds):
+        return self._zygote.fork(cwd, fds)

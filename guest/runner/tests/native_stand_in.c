@@ -15,6 +15,7 @@ void PyOS_AfterFork_Parent(void);
 void PyOS_AfterFork_Child(void);
 
 int fumehood_zygote_init(void) { return 0; }
+int fumehood_zygote_settle(void) { return 0; }
 
 int fumehood_zygote_serve(int fd) {
     write(fd, "R", 1);

@@ -221,28 +221,15 @@ def test_the_home_directory_is_never_written(run, tmp_path):
     assert list(home.iterdir()) == []
 
 
-def test_nothing_heavy_is_imported_at_start(run):
+def test_nothing_heavy_is_imported_by_a_cold_start(workspace):
     heavy = "('asyncio', 'ssl', 'multiprocessing', 'pandas', 'numpy', 'email', 'jedi', 'prompt_toolkit', 'sqlite3', 'ctypes')"
     code = f"import sys\n[m for m in {heavy} if m in sys.modules]"
     ipython = subprocess.run(
         [PYTHON, "-c", f"import IPython.core.interactiveshell, sys; print([m for m in {heavy} if m in sys.modules])"],
         capture_output=True, text=True,
     )  # fmt: skip
-    assert set(run(code).result) <= set(eval(ipython.stdout))
-
-
-def test_a_preloaded_interpreter_can_fork_and_serve(workspace, tmp_path):
-    zygote = tmp_path / "zygote.py"
-    root = os.path.dirname(os.path.abspath(START))
-    zygote.write_text(
-        f"import os, sys\nsys.path.insert(0, {root!r})\nfrom fumehood_runner import main\nsys.path.remove({root!r})\n"
-        "try:\n    import matplotlib.pyplot, multiprocessing\nexcept ImportError: pass\n"
-        "pid = os.fork()\nif pid == 0:\n    main.serve(3)\nos.close(3)\nos._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))"
-    )
-    with Host(workspace, start=zygote) as host:
-        assert host.ready["pid"] != host.process.pid
-        o = host.script("try:\n    import matplotlib.pyplot as plt\n    plt.plot([1]); plt.show()\nexcept ImportError:\n    display(1)\nprint('x')\n2")
-        assert o.result == 2 and [k for k, _ in o.merged][:2] == ["display", "stdout"] and o.status == 0
+    with Host(workspace) as host:
+        assert set(host.script(code).result) <= set(eval(ipython.stdout))
 
 
 def test_the_library_folder_is_not_on_the_import_path(run):

@@ -113,9 +113,9 @@ pub(super) async fn churn(bench: &mut Bench) -> anyhow::Result<Section> {
     load(&address, clients, Duration::from_secs(2), &mut bench.rng).await?;
     quiet(&address).await?;
     let before = Left::now(bench.server_pid(), bench.folder.path());
-    let work = load(&address, clients, duration, &mut bench.rng);
-    let counts = RefCell::new(BTreeMap::new());
     let pid = bench.server_pid();
+    let counts = RefCell::new(BTreeMap::new());
+    let work = load(&address, clients, duration, &mut bench.rng);
     let (run, usage) = metered(pid, async {
         match work.await {
             Ok((run, kinds)) => {
@@ -243,8 +243,8 @@ impl Left {
 
     fn more_than(&self, before: &Self) -> bool {
         // Threads of the runtime come and go with its load.
-        let judged = |what: &&str| **what != "threads";
-        self.counts.keys().filter(judged).any(|what| self.counts[what] > before.counts.get(what).copied().unwrap_or(0))
+        let judged = self.counts.iter().filter(|(what, _)| **what != "threads");
+        judged.into_iter().any(|(what, count)| *count > before.counts.get(what).copied().unwrap_or(0))
     }
 
     fn text(&self) -> String {
