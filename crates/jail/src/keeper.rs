@@ -84,6 +84,8 @@ struct Sandbox {
     init: OwnedFd,
     /// The server asked for its end.
     killed: bool,
+    /// The server knows of its end.
+    told: bool,
     /// `None` once it is closed at the other end.
     report: Option<OwnedFd>,
     group: Group,
@@ -119,6 +121,21 @@ struct Zygote {
     /// Sandboxes it was asked for.
     asked: VecDeque<u64>,
     error: Option<JailError>,
+}
+
+impl Sandbox {
+    /// What was seen of it, counters included.
+    fn final_report(&mut self) -> ExitReport {
+        let counters = self.group.counters();
+        ExitReport {
+            oom_kills: counters.oom_kills,
+            process_limit_hits: counters.process_limit_hits,
+            memory_peak_bytes: counters.memory_peak_bytes,
+            cpu_us: counters.cpu_us,
+            processes_peak: counters.processes_peak,
+            ..std::mem::take(&mut self.exit)
+        }
+    }
 }
 
 /// What an event is about.
@@ -321,6 +338,7 @@ impl State {
                 pid,
                 init: pidfd,
                 killed: false,
+                told: false,
                 report: Some(report),
                 group,
                 program,
@@ -412,6 +430,12 @@ impl State {
         sandbox.exit.wait_status = wait_status(program).filter(|_| !sandbox.killed);
         sandbox.program = Program::Over;
         pidfd_send_signal(&sandbox.init, Signal::KILL).ok();
+        // Nothing of the caller's is left but what it has said; taking down namespaces and mounts is no part of the answer.
+        if sandbox.report.is_none() && sandbox.group.processes() == Some(1) {
+            sandbox.told = true;
+            let report = sandbox.final_report();
+            send(server, &Reply::Exited { id, report }, &[])?;
+        }
         Ok(())
     }
 
@@ -429,8 +453,10 @@ impl State {
     /// Process 1 has ended, and with it every process of the sandbox.
     fn bury(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
         self.hear_all(id, server)?;
-        let Some(sandbox) = self.sandboxes.remove(&id) else { return Ok(()) };
-        let Sandbox { uid, init, report, group, program, mut exit, .. } = sandbox;
+        let Some(mut sandbox) = self.sandboxes.remove(&id) else { return Ok(()) };
+        let told = sandbox.told;
+        let final_report = if told { ExitReport::default() } else { sandbox.final_report() };
+        let Sandbox { uid, init, report, group, program, .. } = sandbox;
         wait_status(&init);
         self.unwatch(&init);
         report.iter().for_each(|report| self.unwatch(report));
@@ -448,18 +474,12 @@ impl State {
             Program::Asked | Program::OfProcess1 | Program::Over => {}
         }
         self.place.free_uids.push_back(uid);
-        let counters = group.counters();
-        exit.oom_kills = counters.oom_kills;
-        exit.process_limit_hits = counters.process_limit_hits;
-        exit.memory_peak_bytes = counters.memory_peak_bytes;
-        exit.cpu_us = counters.cpu_us;
-        exit.processes_peak = counters.processes_peak;
         if matches!(group.remove(), Ok(false)) {
             self.graveyard.push(group);
         }
         // Whoever hears of the end finds nothing of the sandbox left here.
         drop((init, report));
-        send(server, &Reply::Exited { id, report: exit }, &[])
+        if told { Ok(()) } else { send(server, &Reply::Exited { id, report: final_report }, &[]) }
     }
 
     // Zygotes

@@ -1,7 +1,7 @@
 """A preloaded interpreter up to the fork: a runner that has only to be attached, imported modules, everything warm.
 
 The runner is made before the modules are imported, so that they find what they find in a cold start: its hooks, the shell, the
-standard streams. What stands in the way of forking, a second thread above all, ends the process with a line on standard error.
+standard streams. What forks must not inherit, a second thread or an open file, ends the process with a line on standard error.
 """
 
 import gc
@@ -35,21 +35,26 @@ def prepare(modules):
     """(runner, reseed) of an interpreter that is ready to fork; `reseed` is to be called in each child."""
     # No collection while nearly everything made is there to stay; one at the end.
     gc.disable()
+    before = _open_files()
     hidden = _ARROW_ALLOCATOR not in os.environ
     os.environ.setdefault(_ARROW_ALLOCATOR, "background_thread:false")
     runner = Runner()
     threaded = [name for name in modules if _starts_threads(name)]
     if hidden:
         del os.environ[_ARROW_ALLOCATOR]
-    rehearsal.rehearse(runner, report)
-    if _threads() != 1:
-        sys.exit(f"zygote: {_threads()} threads, which a fork would lose; started by: {', '.join(threaded) or 'a warm-up'}")
+    for failure in rehearsal.rehearse(runner):
+        report(failure)
     reseed = Reseed()
     reseed()
     # What is frozen is never walked by the collector, so no child copies pages for its marks.
     gc.collect()
     gc.freeze()
     gc.enable()
+    if _threads() != 1:
+        sys.exit(f"zygote: {_threads()} threads, which a fork would lose; started by: {', '.join(threaded) or 'a warm-up'}")
+    opened = _open_files() - before
+    if opened:
+        sys.exit(f"zygote: files left open, of which forks would share the position: {', '.join(sorted(map(str, opened)))}")
     return runner, reseed
 
 
@@ -67,6 +72,17 @@ def _starts_threads(name):
     except BaseException as e:
         report(f"{name} is not preloaded: {text.class_name(e)}: {text.message_of(e)}")
     return _threads() > before
+
+
+def _open_files():
+    """(descriptor, what it is) of each but the one used for this."""
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found.add((int(fd), os.readlink(f"/proc/self/fd/{fd}")))
+        except OSError:
+            pass
+    return found
 
 
 def _threads():

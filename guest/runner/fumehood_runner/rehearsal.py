@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 import warnings
+from collections.abc import Callable
 
 from . import text, wire
 from .execute import Request
@@ -22,13 +23,24 @@ _READ_SIZE = 1 << 20
 
 @dataclasses.dataclass
 class WarmUp:
-    """One program, run if `needs` is loaded; `why` says what a child saves."""
+    """One program, run if `needs` is loaded; `why` says what a child saves, `after` lets go of what must not be inherited."""
 
     needs: str | None
     why: str
     code: str
     times: int = 3
     fails: bool = False
+    after: Callable = lambda: None
+
+
+def _leave_pyplot():
+    # Fonts read their files as they are used, and forks would share the place where each of them reads.
+    sys.modules["matplotlib.font_manager"]._get_font.cache_clear()
+    sys.modules["matplotlib.mathtext"].MathTextParser._parse_cached.cache_clear()
+    # Its first figure has chosen the backend and left a hook in the shell.
+    pyplot = sys.modules["matplotlib.pyplot"]
+    pyplot.uninstall_repl_displayhook()
+    pyplot._backend_mod = None
 
 
 # No program may start a thread, set an option, import what its user has not asked for, or count where users can see it
@@ -54,10 +66,12 @@ WARM_UPS = (
         "matplotlib.pyplot", "the font list, the parser of mathematical text, the renderer, writing a PNG",
         "import matplotlib.pyplot as plt\nfig, ax = plt.subplots(1, 2)\nax[0].plot([1, 2, 3], [1, 4, 9], label='y')\nax[0].set_title('$x^2$')\n"
         "ax[0].legend()\nax[1].bar(['a', 'b'], [1, 2])\nax[1].scatter([0, 1], [1, 2])\nfig.tight_layout()\nplt.show()",
+        after=_leave_pyplot,
     ),
     WarmUp(
         "seaborn", "the semantics of its plots, which the first one works out",
         "import seaborn as sns, pandas as pd\ndf = pd.DataFrame({'k': ['a', 'b', 'a'], 'v': [1.0, 2.0, 3.0]})\nsns.barplot(df, x='k', y='v');",
+        after=_leave_pyplot,
     ),
     WarmUp(
         "scipy.stats", "the machinery of distributions and tests",
@@ -70,25 +84,34 @@ WARM_UPS = (
 )  # fmt: skip
 
 
-def rehearse(runner, report):
-    """Run every warm-up whose modules are loaded; `report(line)` tells of those that fail."""
+def rehearse(runner):
+    """Run every warm-up whose modules are loaded. Gives a line for each that failed."""
+    failures = []
     with _scratch_descriptors() as output, _undone():
         for warm_up in WARM_UPS:
             if warm_up.needs is None or warm_up.needs in sys.modules:
-                _repeat(runner, warm_up, output, report)
+                failures += _failures(runner, warm_up, output)
+    return failures
 
 
-def _repeat(runner, warm_up, output, report):
-    for _ in range(warm_up.times):
+def _failures(runner, warm_up, output):
+    try:
         try:
-            error = _play(runner, warm_up.code)
-        except Exception as e:
-            error = {"type": text.class_name(e), "message": text.message_of(e)}
+            _repeat(runner, warm_up, output)
+        finally:
+            warm_up.after()
+    except Exception as e:
+        return [f"a warm-up failed ({warm_up.why}): {text.class_name(e)}: {text.message_of(e)}"]
+    return []
+
+
+def _repeat(runner, warm_up, output):
+    for _ in range(warm_up.times):
+        error = _play(runner, warm_up.code)
         with contextlib.suppress(BlockingIOError):
             os.read(output, _READ_SIZE)
         if error is not None and not warm_up.fails:
-            report(f"a warm-up failed ({warm_up.why}): {error['type']}: {error['message']}")
-            return
+            raise RuntimeError(f"{error['type']}: {error['message']}")
 
 
 def _play(runner, code):

@@ -48,6 +48,9 @@ class Shell(InteractiveShell):
         """Names a directory, creates none: the home directory may be read-only."""
         self.ipython_dir = os.path.join(os.environ.get("TMPDIR") or "/tmp", "ipython")
 
+    def _ipython_dir_changed(self, change):
+        """Replaces the observer that creates it."""
+
     def init_profile_dir(self, profile_dir):
         """A profile that has a place, for code that asks, and no files."""
         self.profile_dir = _NoProfile(location=self.ipython_dir)

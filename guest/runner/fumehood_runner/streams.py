@@ -10,6 +10,7 @@ import fcntl
 import io
 import os
 import select
+import stat
 import sys
 import time
 
@@ -66,6 +67,13 @@ class StreamOrder:
     def start(self):
         """A new execution: the host has read everything of the previous one."""
         self._last = 0
+
+
+def _is_pipe(fd):
+    try:
+        return stat.S_ISFIFO(os.fstat(fd).st_mode)
+    except OSError:
+        return False
 
 
 def _has_unread(fd, ioctl=fcntl.ioctl):
@@ -131,21 +139,26 @@ class Streams:
         self._order = StreamOrder(wire)
         _watch_children(self._order)
         self._out = self._err = self._in = None
+        self._in_is_assumed = False
         self.install_outputs()
 
     def install(self):
         """Point sys.stdin, sys.stdout and sys.stderr at descriptors 0, 1 and 2 whatever user code did to them."""
         self._order.start()
-        if self._in is None or self._in.closed:
-            # It remembers what kind of file descriptor 0 is, so it is made when that is the user's.
+        if self._in is None or self._in.closed or (self._in_is_assumed and not _is_pipe(0)):
             raw = io.FileIO(0, "r", closefd=False)
             self._in = io.TextIOWrapper(io.BufferedReader(raw), "utf-8", "surrogateescape")
+        self._in_is_assumed = False
         sys.stdin = sys.__stdin__ = self._in
         self.install_outputs()
 
     def forget(self):
-        """Descriptor 0 will be another one. What stands for it is gone now, so that a child need not take it apart."""
-        self._in = sys.stdin = sys.__stdin__ = None
+        """After a rehearsal on an empty pipe: descriptor 0 will be another one, most likely a pipe too.
+
+        The object for it remembers only that. Nothing else stands for it now, so that a child need not take it apart.
+        """
+        self._in_is_assumed = True
+        sys.stdin = sys.__stdin__ = None
         self._order.start()
 
     def install_outputs(self):

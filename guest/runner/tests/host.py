@@ -327,11 +327,12 @@ class Child:
 
 
 class ForkedHost(Host):
-    """A runner forked from a zygote."""
+    """A runner forked from a zygote. Standard input may be an open file."""
 
     def __init__(self, zygote, cwd, stdin=b""):
         self._zygote = zygote
-        self._open(cwd, stdin, ack=True)
+        self._file = None if isinstance(stdin, bytes) else stdin
+        self._open(cwd, b"" if self._file else stdin, ack=True)
 
     def _start(self, cwd, fds):
-        return self._zygote.fork(cwd, fds)
+        return self._zygote.fork(cwd, (self._file.fileno() if self._file else fds[0], *fds[1:]))

@@ -202,6 +202,16 @@ impl Group {
         }
     }
 
+    /// Processes in it now; `None` when that cannot be told.
+    #[must_use]
+    pub fn processes(&self) -> Option<u64> {
+        let folder = match self {
+            Self::V1(group) => &group.folders()[1],
+            Self::V2(group) => &group.folder,
+        };
+        read_number(folder, "pids.current")
+    }
+
     /// Counters so far. What cannot be read counts as zero: the group outlives the sandbox, so this does not happen in practice.
     #[must_use]
     pub fn counters(&self) -> Counters {
