@@ -89,6 +89,8 @@ fn hung_up(guest: &Guest) -> bool {
 const MEMORY: Duration = Duration::from_secs(2);
 /// After a failure to start one.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Making another waits so long while there are enough for the next requests; most executions are over by then.
+const COURTESY: Duration = Duration::from_millis(10);
 /// Ready ones are looked after at least so often.
 const ROUND: Duration = Duration::from_secs(5);
 
@@ -169,6 +171,10 @@ impl Pool {
                 // Also when demand has fallen: the oldest go by their ttl, not at once.
                 tokio::time::timeout(ROUND, self.changed.notified()).await.ok();
                 continue;
+            }
+            if self.ready.lock().len() > self.config.min_ready / 2 {
+                // Whoever was just served is running now: better the next one a moment later than this one slower.
+                tokio::time::sleep(COURTESY).await;
             }
             number += 1;
             match self.make(backend, number).await {

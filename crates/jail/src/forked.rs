@@ -22,16 +22,6 @@ use crate::rlimits;
 use crate::seccomp::{self, Filters};
 use crate::sys;
 
-/// What has to happen around a fork in the program that is forked.
-pub trait Hooks {
-    /// In the zygote, before.
-    fn before(&self) {}
-    /// In the zygote, after.
-    fn after_in_zygote(&self) {}
-    /// In the fork, when it is confined.
-    fn after_in_fork(&self) {}
-}
-
 /// Where [`serve`] has returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Served {
@@ -43,13 +33,14 @@ pub enum Served {
 
 /// Says that everything is loaded, then forks whenever the jailer asks. Returns in each fork. The process must have one thread.
 ///
+/// What the forked program has to do around a fork it does there: a page that the zygote writes to is one that it shares no more.
+///
 /// # Errors
 /// In the zygote, when the conversation with the jailer breaks down.
-pub fn serve(jailer: OwnedFd, hooks: &dyn Hooks) -> io::Result<Served> {
+pub fn serve(jailer: OwnedFd) -> io::Result<Served> {
     let filters = seccomp::compile().map_err(io::Error::other)?;
     send(&jailer, &ZygoteReport::Ready, &[])?;
     while let Some(request) = next(&jailer)? {
-        hooks.before();
         let mut journey = Journey { request, failed: None };
         // The fork must not run a handler before it is confined, nor the bringer at all.
         let blocked = sys::block_signals()?;
@@ -58,11 +49,9 @@ pub fn serve(jailer: OwnedFd, hooks: &dyn Hooks) -> io::Result<Served> {
             drop(jailer);
             journey.request.settle(&filters);
             sys::restore_signals(&blocked)?;
-            hooks.after_in_fork();
             return Ok(Served::InFork);
         }
         sys::restore_signals(&blocked)?;
-        hooks.after_in_zygote();
         let id = journey.request.fork.id;
         let report = match (forked, journey.failed) {
             (Ok(Some(pid)), None) => ZygoteReport::Forked { id, pid },

@@ -71,6 +71,8 @@ pub struct ZygoteSpec {
     pub root: Vec<RootEntry>,
     /// Its own writable disk, in bytes.
     pub disk_bytes: u64,
+    /// Symbolic links made on that disk: where they point, and where they are.
+    pub links: Vec<(String, String)>,
     /// Program and arguments; descriptor 3 is the socket on which it is asked to fork ([`crate::forked::serve`]).
     pub argv: Vec<String>,
     /// The whole environment.

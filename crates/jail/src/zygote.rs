@@ -7,6 +7,7 @@
 use std::convert::Infallible;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::setsid;
@@ -109,6 +110,11 @@ fn become_zygote(
     identity::become_user(owner.uid, owner.gid, owner.privileged)?;
     // After the ids changed: a change of credentials cancels it.
     sys::die_with_parent().at(Step::FollowParent, "")?;
+    for (to, at) in &spec.links {
+        let folder = Path::new(at).parent().unwrap_or(Path::new("/"));
+        std::fs::create_dir_all(folder).at(Step::MountDisk, at.clone())?;
+        std::os::unix::fs::symlink(to, at).at(Step::MountDisk, at.clone())?;
+    }
     identity::forbid_new_privileges()?;
     landlock::restrict_scope()?;
     identity::drop_capabilities()?;

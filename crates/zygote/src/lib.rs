@@ -9,7 +9,7 @@ mod pages;
 use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use fumehood_jail::forked::{self, Hooks, Served};
+use fumehood_jail::forked::{self, Served};
 
 /// Before anything else is imported: has the interpreter take memory for its objects from one block, which can then be made of huge pages.
 /// 0 when done, 1 when this interpreter offers no way to.
@@ -30,45 +30,22 @@ pub extern "C" fn fumehood_zygote_settle() -> c_int {
 pub extern "C" fn fumehood_zygote_serve(jailer: c_int) -> c_int {
     // SAFETY: the caller hands over a descriptor that the jailer passed to this process for this call, and uses it no more.
     let jailer = unsafe { OwnedFd::from_raw_fd(jailer) };
-    match forked::serve(jailer, &Interpreter::find()) {
-        Ok(Served::InFork) => 0,
+    // Found here, since every look-up writes.
+    let (before, after) = (function(c"PyOS_BeforeFork"), function(c"PyOS_AfterFork_Child"));
+    match forked::serve(jailer) {
+        Ok(Served::InFork) => {
+            // Both in the fork. There was no other thread, so nothing has happened in between that the first one should have kept away; and
+            // the zygote writes to nothing that forks share with it.
+            call(before);
+            call(after);
+            0
+        }
         // Its exit handlers are nobody's business: whatever they would save belongs to no one.
         Ok(Served::ToTheEnd) => std::process::exit(0),
         Err(error) => {
             eprintln!("zygote: {error}");
             std::process::exit(1)
         }
-    }
-}
-
-/// The interpreter's own fork handlers.
-struct Interpreter {
-    before: Option<unsafe extern "C" fn()>,
-    after_in_parent: Option<unsafe extern "C" fn()>,
-    after_in_child: Option<unsafe extern "C" fn()>,
-}
-
-impl Interpreter {
-    fn find() -> Self {
-        Self {
-            before: function(c"PyOS_BeforeFork"),
-            after_in_parent: function(c"PyOS_AfterFork_Parent"),
-            after_in_child: function(c"PyOS_AfterFork_Child"),
-        }
-    }
-}
-
-impl Hooks for Interpreter {
-    fn before(&self) {
-        call(self.before);
-    }
-
-    fn after_in_zygote(&self) {
-        call(self.after_in_parent);
-    }
-
-    fn after_in_fork(&self) {
-        call(self.after_in_child);
     }
 }
 

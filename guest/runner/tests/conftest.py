@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 
@@ -19,24 +18,14 @@ def workspace(tmp_path):
     return path
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory):
-    """The zygote's native library in miniature."""
-    compiler = shutil.which("cc") or pytest.skip("there is no C compiler")
-    path = tmp_path_factory.mktemp("native") / "stand_in.so"
-    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "native_stand_in.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-w", "-o", str(path), source], check=True)
-    return path
-
-
 PRELOADED = ("json", "numpy", "pandas", "scipy.stats", "matplotlib.pyplot", "seaborn", "sklearn.linear_model", "multiprocessing.synchronize")
 
 
 @pytest.fixture(scope="session")
-def zygote(library, tmp_path_factory):
+def zygote(tmp_path_factory):
     """A zygote with the packages that this interpreter has."""
     folder = tmp_path_factory.mktemp("zygote")
-    zygote = Zygote(library, folder, [m for m in PRELOADED if has(m.split(".")[0])])
+    zygote = Zygote(folder, [m for m in PRELOADED if has(m.split(".")[0])])
     assert zygote.is_ready, zygote.errors()
     yield zygote
     zygote.close()

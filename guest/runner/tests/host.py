@@ -14,8 +14,10 @@ import sys
 import tempfile
 import time
 
-ZYGOTE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "zygote.py")
-START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "start.py")
+HERE = os.path.dirname(os.path.abspath(__file__))
+ZYGOTE = os.path.join(HERE, "..", "zygote.py")
+START = os.path.join(HERE, "..", "start.py")
+STAND_IN = os.path.join(HERE, "stand_in")
 PYTHON = os.environ.get("RUNNER_PYTHON", sys.executable)
 EXECUTE, ACK, INTERRUPT, SHUTDOWN = 1, 2, 3, 4
 READY, STARTED, DISPLAY, SYNC, WARNING, RESULT = 16, 17, 18, 19, 20, 21
@@ -276,15 +278,17 @@ class Host:
 
 
 class Zygote:
-    """A preloaded interpreter; `library` is the native stand-in. One child at a time."""
+    """A preloaded interpreter, with a stand-in for the native library. One child at a time."""
 
-    def __init__(self, library, cwd, modules=(), env=None):
+    def __init__(self, cwd, modules=(), env=None):
+        values = environment(cwd, env)
+        values["PYTHONPATH"] = os.pathsep.join(filter(None, (STAND_IN, values.get("PYTHONPATH"))))
         self.control, theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()
         with theirs:
             self.process = subprocess.Popen(
-                [PYTHON, "-u", "-B", os.path.abspath(ZYGOTE), str(library), str(theirs.fileno()), *modules],
-                cwd=cwd, env=environment(cwd, env), pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=self._errors,
+                [PYTHON, "-u", "-B", os.path.abspath(ZYGOTE), "stand-in", str(theirs.fileno()), *modules],
+                cwd=cwd, env=values, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=self._errors,
             )  # fmt: skip
         self.is_ready = self.control.recv(1) == b"R"
 

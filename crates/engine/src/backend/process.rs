@@ -144,6 +144,7 @@ impl ProcessBackend {
             name: String::new(),
             root: self.root(),
             disk_bytes: 64 << 20,
+            links: self.matplotlib_links(),
             argv,
             env,
             limits: jail_limits(&limits),
@@ -161,6 +162,12 @@ impl ProcessBackend {
             && execution.limits.cpu.ceil() <= recipe.cpu.ceil()
             && execution.env_can_wait();
         if same { zygotes.take() } else { None }
+    }
+
+    /// What is put into the home for matplotlib, by its path.
+    fn matplotlib_links(&self) -> Vec<(String, String)> {
+        let links = self.image.matplotlib_links.iter();
+        links.map(|(name, to)| (to.clone(), format!("/home/sandbox/.config/matplotlib/{name}"))).collect()
     }
 
     fn root(&self) -> Vec<RootEntry> {

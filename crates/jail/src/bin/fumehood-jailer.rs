@@ -6,7 +6,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 
-use fumehood_jail::forked::{self, Hooks, Served};
+use fumehood_jail::forked::{self, Served};
 
 fn main() -> io::Result<()> {
     match std::env::args().nth(1).as_deref() {
@@ -15,15 +15,11 @@ fn main() -> io::Result<()> {
     }
 }
 
-struct NoHooks;
-
-impl Hooks for NoHooks {}
-
 fn zygote() -> io::Result<()> {
     const CONTROL: i32 = 3;
     // SAFETY: the jailer passed its socket under this number and nothing else in this process has touched it.
     let jailer = unsafe { OwnedFd::from_raw_fd(CONTROL) };
-    if forked::serve(jailer, &NoHooks)? == Served::ToTheEnd {
+    if forked::serve(jailer)? == Served::ToTheEnd {
         return Ok(());
     }
     // SAFETY: in a fork the same number is its control socket, and nobody else has it.

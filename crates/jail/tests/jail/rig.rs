@@ -173,6 +173,7 @@ impl Rig {
             name: format!("zygote-{id}"),
             root,
             disk_bytes: 1 << 20,
+            links: Vec::new(),
             argv: vec!["/opt/zygote".to_owned(), "zygote".to_owned()],
             env,
             limits: limits(),

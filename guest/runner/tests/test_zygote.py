@@ -40,13 +40,13 @@ PACKAGES = {"numpy": "numpy", "pandas": "pandas", "scipy": "scipy", "scikit-lear
 
 
 @pytest.fixture(scope="module")
-def generous(library, tmp_path_factory):
+def generous(tmp_path_factory):
     """A zygote that has loaded whatever this interpreter has that may hold random state."""
     modules = (
         *PRELOADED, "ssl", "uuid", "tempfile", "secrets", "sympy", "sklearn.ensemble", "scipy.stats.sampling", "scipy.stats.qmc", "joblib",
         "plotly.graph_objects", "requests", "concurrent.futures", "asyncio",
     )  # fmt: skip
-    zygote = Zygote(library, tmp_path_factory.mktemp("generous"), [m for m in modules if has(m.split(".")[0])])
+    zygote = Zygote(tmp_path_factory.mktemp("generous"), [m for m in modules if has(m.split(".")[0])])
     assert zygote.is_ready, zygote.errors()
     assert zygote.errors() == ""
     yield zygote
@@ -146,8 +146,8 @@ def looks(modules):
     return code.replace("OPTIONS", "_options()" if "pandas" in modules else "None")
 
 
-def test_a_forked_child_looks_like_a_cold_start(library, workspace):
-    zygote = Zygote(library, workspace, ["json"])
+def test_a_forked_child_looks_like_a_cold_start(workspace):
+    zygote = Zygote(workspace, ["json"])
     try:
         with ForkedHost(zygote, workspace) as host:
             found = host.script(looks([]), max_result_bytes=10**7)
@@ -158,10 +158,10 @@ def test_a_forked_child_looks_like_a_cold_start(library, workspace):
     differences(found.result, expected.result)
 
 
-def test_a_forked_child_looks_like_a_cold_start_that_has_imported_the_same(library, workspace):
+def test_a_forked_child_looks_like_a_cold_start_that_has_imported_the_same(workspace):
     modules = [m for m in PRELOADED if has(m.split(".")[0])]
     # Started elsewhere: what it noted of its directory is not the child's.
-    zygote = Zygote(library, "/", modules, env={"TMPDIR": str(workspace) + "-tmp"})
+    zygote = Zygote("/", modules, env={"TMPDIR": str(workspace) + "-tmp"})
     try:
         assert zygote.is_ready and zygote.errors() == ""
         with ForkedHost(zygote, workspace) as host:
@@ -236,10 +236,10 @@ def test_a_forked_child_gives_what_a_cold_start_gives(forked, workspace, name, n
     assert a == b
 
 
-def test_figures_work_whether_matplotlib_was_loaded_before_or_is_now(library, forked, workspace, needs_module):
+def test_figures_work_whether_matplotlib_was_loaded_before_or_is_now(forked, workspace, needs_module):
     needs_module("matplotlib")
     code = "import matplotlib.pyplot as plt\nplt.plot([1])\nprint('a')\nplt.show()\nprint('b')"
-    zygote = Zygote(library, workspace, ["json"])
+    zygote = Zygote(workspace, ["json"])
     try:
         with ForkedHost(zygote, workspace) as host:
             late = host.script("import sys\nassert 'matplotlib' not in sys.modules\n" + code)
@@ -297,7 +297,7 @@ def test_the_clock_of_the_log_starts_with_the_child(forked):
 
 
 @pytest.fixture
-def made(library, tmp_path):
+def made(tmp_path):
     """made(*modules, source) -> Zygote; `source` is the text of a module `odd` that it can import."""
     zygotes = []
 
@@ -305,7 +305,7 @@ def made(library, tmp_path):
         folder = tmp_path / "lib"
         folder.mkdir(exist_ok=True)
         (folder / "odd.py").write_text(source)
-        zygotes.append(Zygote(library, tmp_path, modules, env={"PYTHONPATH": str(folder)}))
+        zygotes.append(Zygote(tmp_path, modules, env={"PYTHONPATH": str(folder)}))
         return zygotes[-1]
 
     yield made
@@ -353,7 +353,7 @@ def test_the_zygote_leaves_when_its_host_is_gone(made):
     assert zygote.process.wait(20) == 0
 
 
-def test_warm_ups_leave_no_files(library, tmp_path):
-    zygote = Zygote(library, tmp_path, [m for m in PRELOADED if has(m.split(".")[0])])
+def test_warm_ups_leave_no_files(tmp_path):
+    zygote = Zygote(tmp_path, [m for m in PRELOADED if has(m.split(".")[0])])
     zygote.close()
     assert os.listdir(tmp_path) == [] and os.listdir(str(tmp_path) + "-tmp") == []
