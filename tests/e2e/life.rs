@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::limits::{children, jailer, sandbox_processes};
+use crate::limits::{children, jailer, kill, sandbox_processes};
 use crate::server::{Server, brief, server, wait_for};
 
 /// Starts an execution in the background and waits until its code runs.
@@ -72,8 +72,7 @@ fn when_the_jailer_dies_its_executions_are_lost_and_new_ones_run_on_a_new_jailer
     let server = server!(&[], &[]);
     let path = start(&server, "import time; print('up'); time.sleep(600)");
     let [_, jailer] = jailer(&server);
-    let pid = rustix::process::Pid::from_raw(i32::try_from(jailer).unwrap()).unwrap();
-    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    kill(jailer);
     let lost = wait_for(|| Some(server.get(&path).1).filter(|execution| execution["outcome"] != json!(null)));
     assert_eq!((&lost["outcome"], &lost["fault"]), (&json!("lost"), &json!("infra")), "{}", brief(&lost));
     let again = wait_for(|| Some(server.execute("6*7", json!({}))).filter(|execution| execution["result"] == 42));
@@ -124,8 +123,8 @@ fn an_ordinary_execution_gets_a_sandbox_that_waits_ready_and_a_special_one_its_o
     let quick = server
         .succeed("import os, random\nopen('mark', 'w').write('1'); x = 1\n[os.getpid(), random.random()]", json!({}));
     assert_eq!(server.get("/v1/pool").1["claims"], 1);
-    // Not a time but a ratio: loading an interpreter is what it saves.
-    let own = server.succeed("1", json!({"env": {"A": "b"}}));
+    // Not a time but a ratio: making a sandbox is what it saves.
+    let own = server.succeed("1", json!({"limits": {"memory_mb": 300}}));
     let start = |execution: &serde_json::Value| execution["metrics"]["start_ms"].as_f64().unwrap();
     assert!(start(&quick) * 3.0 < start(&own), "{} against {}", start(&quick), start(&own));
     assert_eq!(server.get("/v1/pool").1["claims"], 1);
@@ -143,10 +142,10 @@ fn a_ready_sandbox_that_dies_is_replaced_and_no_execution_is_given_to_it() {
     let full = || server.get("/v1/pool").1["ready"] == 2;
     wait_for(|| full().then_some(()));
     let [_, jailer] = jailer(&server);
-    for init in children(jailer) {
-        let pid = rustix::process::Pid::from_raw(i32::try_from(init).unwrap()).unwrap();
-        rustix::process::kill_process(pid, Signal::KILL).unwrap();
-        wait_for(|| (!children(jailer).contains(&init)).then_some(()));
+    // Process 1 of each, their programs, and the zygote.
+    for child in children(jailer) {
+        kill(child);
+        wait_for(|| (!children(jailer).contains(&child)).then_some(()));
     }
     for _ in 0..4 {
         server.succeed("1", json!({}));

@@ -257,11 +257,24 @@ pub(crate) fn jailer(server: &Server) -> [u32; 2] {
     [outer, *children(outer).first().expect("the jailer has an inner process")]
 }
 
-/// Processes below the server's jailer.
+/// Processes below the server's jailer that live in a sandbox: those of the zygote do not.
 pub(crate) fn sandbox_processes(server: &Server) -> BTreeSet<u32> {
+    let inner = jailer(server)[1];
+    let mut below = descendants(inner);
+    below.retain(|pid| depth(*pid) > depth(inner));
+    below
+}
+
+/// The process that sandboxes are forked from.
+pub(crate) fn zygote(server: &Server) -> Option<u32> {
+    let inner = jailer(server)[1];
+    children(inner).into_iter().find(|pid| depth(*pid) == depth(inner))
+}
+
+fn descendants(of: u32) -> BTreeSet<u32> {
     let stats = stats();
     let mut found = BTreeSet::new();
-    let mut parents = vec![jailer(server)[1]];
+    let mut parents = vec![of];
     while let Some(parent) = parents.pop() {
         for (pid, ppid) in &stats {
             if *ppid == parent && found.insert(*pid) {
@@ -270,6 +283,19 @@ pub(crate) fn sandbox_processes(server: &Server) -> BTreeSet<u32> {
         }
     }
     found
+}
+
+/// In how many pid namespaces a process is; 0 when it is gone.
+fn depth(pid: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    line.map_or(0, |line| line.split_whitespace().count())
+}
+
+/// Kills a process of the server's, if it is still there.
+pub(crate) fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
 }
 
 /// Every process with its parent.

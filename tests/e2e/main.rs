@@ -4,6 +4,7 @@
 //! fails on that line.
 
 mod cli;
+mod forks;
 mod hostile;
 mod life;
 mod limits;

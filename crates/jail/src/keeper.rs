@@ -58,7 +58,8 @@ pub(crate) fn run(socket: &OwnedFd, place: Place, go: &OwnedFd) -> io::Result<()
             send(socket, &state.ready(), &[])?;
             let ended = state.serve(socket);
             state.end_all();
-            ended
+            // Nobody is left to be told.
+            ended.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
         }
         Err(error) => send(socket, &Reply::Unusable(error), &[]),
     }

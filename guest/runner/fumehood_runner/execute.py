@@ -9,6 +9,7 @@ import inspect
 import os
 import sys
 import tempfile
+import time
 from typing import Any
 
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
@@ -336,6 +337,9 @@ class Execution:
         for name, value in (request.env or {}).items():
             self._saved_env[name] = os.environ.get(name)
             os.environ[name] = str(value)
+        if "TZ" in (request.env or {}):
+            # Read when the interpreter starts, which may have been before anybody asked for this.
+            time.tzset()
         if request.cwd is not None:
             os.chdir(request.cwd)
         # Where Python has the script's folder. Executions of a session keep what earlier ones put before it.
@@ -352,6 +356,8 @@ class Execution:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+        if "TZ" in self._saved_env:
+            time.tzset()
 
     def _import_missing(self, namespace):
         for alias, module in names.missing(self.python, self.filename, namespace):
