@@ -338,3 +338,22 @@ fn twenty_at_once_on_any_machine_are_all_right_and_nothing_is_mixed_up() {
     });
     println!("20 executions at once took {:?}", begun.elapsed());
 }
+
+#[test]
+fn memory_limits_of_what_runs_at_once_never_add_up_to_more_than_the_node_gives() {
+    let server = server!(&[], &[("FUMEHOOD_ENGINE__MEMORY_MB", "1000")]);
+    let (status, refused) = server.post("/v1/executions", &json!({"code": "1", "limits": {"memory_mb": 1001}}));
+    assert_eq!((status, &refused["error"]["field"]), (400, &json!("limits.memory_mb")), "{refused}");
+    let submit = |code: &str| {
+        let body = json!({"code": code, "mode": "async", "limits": {"memory_mb": 600}});
+        format!("/v1/executions/{}", server.post("/v1/executions", &body).1["id"].as_str().unwrap())
+    };
+    let first = submit("import time; time.sleep(600)");
+    wait_for(|| (server.get(&first).1["status"] == "running").then_some(()));
+    let second = submit("6 * 7");
+    // Both together would be more.
+    assert_eq!(server.get(&second).1["status"], "queued");
+    server.post(&format!("{first}/cancel"), &json!({}));
+    let execution = wait_for(|| Some(server.get(&second).1).filter(|execution| execution["status"] == "completed"));
+    assert_eq!(execution["result"], 42);
+}

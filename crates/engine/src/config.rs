@@ -10,6 +10,8 @@ use crate::pool::PoolConfig;
 pub struct EngineConfig {
     /// Executions at once.
     pub max_concurrent: usize,
+    /// Bytes that the memory limits of executions running at once may add up to; those beyond wait.
+    pub memory_bytes: u64,
     /// Executions waiting beyond that; the next is refused.
     pub queue_size: usize,
     /// Finished executions kept.
@@ -43,6 +45,7 @@ impl EngineConfig {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         Self {
             max_concurrent: (cores * 4).max(8),
+            memory_bytes: memory_of_this_machine(),
             queue_size: 256,
             keep_executions: 1000,
             keep_bytes: 256 << 20,
@@ -57,4 +60,12 @@ impl EngineConfig {
             pool: None,
         }
     }
+}
+
+/// What the kernel says; without bound where it says nothing.
+fn memory_of_this_machine() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kilobytes.map_or(u64::MAX, |kilobytes| kilobytes * 1024)
 }

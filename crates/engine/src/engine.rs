@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::artifacts::ArtifactStore;
@@ -83,6 +83,8 @@ struct Inner {
     ids: Arc<dyn IdSource>,
     records: Mutex<Records>,
     places: Arc<Semaphore>,
+    /// A permit for each MiB of memory that limits may still add up to.
+    memory: Arc<Semaphore>,
     queued: AtomicUsize,
     running: AtomicUsize,
     draining: AtomicBool,
@@ -126,6 +128,7 @@ impl Engine {
         let pool = config.pool.clone().map(|pool| Pool::start(pool, Arc::clone(&backend)));
         Ok(Self(Arc::new(Inner {
             places: Arc::new(Semaphore::new(config.max_concurrent)),
+            memory: Arc::new(Semaphore::new(mebibytes(config.memory_bytes) as usize)),
             means: Means { config, backend, clock, artifacts, pool },
             ids,
             records: Mutex::default(),
@@ -146,6 +149,11 @@ impl Engine {
             return Err(SubmitError::Draining);
         }
         inner.means.backend.accepts(&spec)?;
+        let (wanted, most) = (mebibytes(spec.limits.memory_bytes), mebibytes(inner.means.config.memory_bytes));
+        if wanted > most {
+            let message = format!("must be at most {most}, which is all that this node gives to executions at once");
+            return Err(FieldError::new("limits.memory_mb", message).into());
+        }
         let queued = inner.queued.fetch_add(1, Ordering::AcqRel);
         let free = inner.places.available_permits();
         if queued >= inner.means.config.queue_size + free {
@@ -181,13 +189,20 @@ impl Engine {
             tokio::select! {
                 biased;
                 () = record.cancel.cancelled() => None,
-                place = Arc::clone(&inner.places).acquire_owned() => place.ok(),
+                place = self.place(spec) => place,
             }
         };
         let Some(_place) = place else { return record.never_ran(inner.means.clock.stamp()) };
         inner.running.fetch_add(1, Ordering::AcqRel);
         let _running = Counted::new(&inner.running);
         driver::drive(Job { means: &inner.means, record, spec, queued: accepted.elapsed() }).await
+    }
+
+    /// A place and the memory for it, in the order of asking.
+    async fn place(&self, spec: &ExecutionSpec) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
+        let place = Arc::clone(&self.0.places).acquire_owned().await.ok()?;
+        let memory = Arc::clone(&self.0.memory).acquire_many_owned(mebibytes(spec.limits.memory_bytes)).await.ok()?;
+        Some((place, memory))
     }
 
     fn finish(&self, record: &Record, execution: Execution) {
@@ -323,6 +338,11 @@ impl Engine {
             ended.await;
         }
     }
+}
+
+/// Whole MiB, rounded up; no machine has more than fit.
+fn mebibytes(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(1 << 20)).unwrap_or(u32::MAX)
 }
 
 impl Records {

@@ -119,7 +119,8 @@ impl Pool {
         if !fits(spec, &self.config.recipe) {
             return None;
         }
-        self.demand.lock().push_back(Instant::now());
+        let asked = Instant::now();
+        self.demand.lock().push_back(asked);
         let mut ready = self.ready.lock();
         let mut found = None;
         while let Some(mut next) = ready.pop_front() {
@@ -133,6 +134,7 @@ impl Pool {
         counter.fetch_add(1, Ordering::Relaxed);
         metrics::counter!("fumehood_pool_claims_total", "found" => if found.is_some() { "yes" } else { "no" })
             .increment(1);
+        metrics::histogram!("fumehood_pool_claim_seconds").record(asked.elapsed());
         self.changed.notify_one();
         found
     }
@@ -168,8 +170,9 @@ impl Pool {
         loop {
             self.discard_unusable();
             if self.ready.lock().len() >= self.target() {
-                // Also when demand has fallen: the oldest go by their ttl, not at once.
-                tokio::time::timeout(ROUND, self.changed.notified()).await.ok();
+                if tokio::time::timeout(ROUND, self.changed.notified()).await.is_err() {
+                    self.shrink();
+                }
                 continue;
             }
             if self.ready.lock().len() > self.config.min_ready / 2 {
@@ -186,6 +189,19 @@ impl Pool {
             }
             metrics::gauge!("fumehood_pool_ready").set(self.ready.lock().len() as f64);
         }
+    }
+
+    /// After a round in which nobody asked: the oldest of those that are no longer needed go.
+    fn shrink(&self) {
+        let target = self.target();
+        let surplus: Vec<Ready> = {
+            let mut ready = self.ready.lock();
+            let surplus = ready.len().saturating_sub(target);
+            ready.drain(..surplus).collect()
+        };
+        // Ended here, with the lock released.
+        drop(surplus);
+        metrics::gauge!("fumehood_pool_ready").set(self.ready.lock().len() as f64);
     }
 
     fn discard_unusable(&self) {

@@ -121,6 +121,8 @@ impl Serialize for Secret {
 pub(crate) struct Engine {
     /// Executions at once. Default: 4 for each core, at least 8.
     pub(crate) max_concurrent: Option<u64>,
+    /// MiB that the memory limits of executions running at once may add up to; those beyond wait. Default: the memory of this machine.
+    pub(crate) memory_mb: Option<u64>,
     /// Executions waiting beyond that; the next is refused with 429.
     pub(crate) queue_size: u64,
     /// Finished executions kept in memory.
@@ -148,6 +150,7 @@ impl Default for Engine {
         let engine = EngineConfig::new(Path::new(""));
         Self {
             max_concurrent: None,
+            memory_mb: None,
             queue_size: engine.queue_size as u64,
             keep_executions: engine.keep_executions as u64,
             keep_mb: engine.keep_bytes as u64 / MB,
@@ -453,6 +456,7 @@ impl Config {
         let positive = [
             ("server.max_body_mb", self.server.max_body_mb),
             ("engine.max_concurrent", self.engine.max_concurrent.unwrap_or(1)),
+            ("engine.memory_mb", self.engine.memory_mb.unwrap_or(1)),
             ("engine.keep_executions", self.engine.keep_executions),
             ("engine.keep_mb", self.engine.keep_mb),
             ("engine.keep_artifacts_mb", self.engine.keep_artifacts_mb),
@@ -577,6 +581,7 @@ impl Config {
         let defaults = EngineConfig::new(&self.data_dir().unwrap_or_default());
         EngineConfig {
             max_concurrent: engine.max_concurrent.map_or(defaults.max_concurrent, count),
+            memory_bytes: engine.memory_mb.map_or(defaults.memory_bytes, |mb| mb.saturating_mul(MB)),
             queue_size: count(engine.queue_size),
             keep_executions: count(engine.keep_executions),
             keep_bytes: count(engine.keep_mb.saturating_mul(MB)),

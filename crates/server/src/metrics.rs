@@ -15,13 +15,21 @@ const EXECUTION_DURATION: &str = "fumehood_execution_duration_seconds";
 const EXECUTION_START: &str = "fumehood_execution_start_seconds";
 const RUNNING: &str = "fumehood_executions_running";
 const QUEUED: &str = "fumehood_executions_queued";
+const POOL_CLAIMS: &str = "fumehood_pool_claims_total";
+const POOL_CLAIM: &str = "fumehood_pool_claim_seconds";
+const POOL_READY: &str = "fumehood_pool_ready";
+const SANDBOX_START: &str = "fumehood_sandbox_start_seconds";
+const ZYGOTE_START: &str = "fumehood_zygote_start_seconds";
+const ZYGOTE_LOSSES: &str = "fumehood_zygote_losses_total";
 const CAPACITY: &str = "fumehood_capacity";
 const RESIDENT: &str = "fumehood_process_resident_memory_bytes";
 const BUILD: &str = "fumehood_build_info";
 
 /// Seconds; from a warm fork to the longest timeout usually allowed.
-const BUCKETS: [f64; 16] =
-    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
+const BUCKETS: [f64; 19] = [
+    0.000_01, 0.000_1, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+    60.0, 300.0,
+];
 
 const OUTCOMES: [Outcome; 12] = [
     Outcome::Exited,
@@ -58,6 +66,16 @@ fn describe() {
     describe_histogram!(REQUEST_DURATION, Unit::Seconds, "Time until an answer began; streams go on after that");
     describe_counter!(EXECUTIONS, "Executions ended, by outcome");
     describe_counter!(REFUSED, "Executions refused before they were accepted");
+    describe_counter!(POOL_CLAIMS, "Ordinary executions, by whether they found a sandbox that waited ready");
+    describe_histogram!(POOL_CLAIM, Unit::Seconds, "Time that looking for one took");
+    describe_gauge!(POOL_READY, "Sandboxes that wait ready");
+    describe_histogram!(
+        SANDBOX_START,
+        Unit::Seconds,
+        "Time to make a sandbox, by how its program starts: fork or exec"
+    );
+    describe_histogram!(ZYGOTE_START, Unit::Seconds, "Time to preload an interpreter");
+    describe_counter!(ZYGOTE_LOSSES, "Preloaded interpreters that died or could not be started");
     describe_histogram!(EXECUTION_DURATION, Unit::Seconds, "Wall clock of runs");
     describe_histogram!(
         EXECUTION_START,

@@ -271,7 +271,9 @@ class Execution:
             exit_code, kind = 1, "exception"
             self.report(e)
         runner.interrupts.refuse()
-        self._restore_environment()
+        if request.mode != "script":
+            # A script's threads and exit functions are still to come, and have its environment.
+            self._restore_environment()
         runner.streams.flush()
         process.flush_c_streams()
         error = self._report.to_json() if kind == "exception" and self._report else None
@@ -299,9 +301,8 @@ class Execution:
         handler = namespace.get("handler")
         shell = runner.shell
         with shell.builtin_trap:
-            info = ExecutionInfo(request.code, False, True, True, None)
-            shell.events.trigger("pre_execute")
-            shell.events.trigger("pre_run_cell", info)
+            self._tell_shell("pre_execute")
+            self._tell_shell("pre_run_cell", self._info)
             runner.builtins.reapply()
             try:
                 value = self._run_program(namespace)
@@ -311,9 +312,18 @@ class Execution:
                 runner.builtins.restore()
                 if process.getpid() == runner.pid:
                     shell.execution_count += 1
-                    shell.events.trigger("post_execute")
-                    shell.events.trigger("post_run_cell", ExecutionResult(info))
+                    self._tell_shell("post_execute")
+                    self._tell_shell("post_run_cell", lambda: ExecutionResult(self._info()))
         return value
+
+    def _tell_shell(self, event, about=None):
+        """Call whoever has registered for an event of IPython's; hardly anybody has."""
+        events = self._runner.shell.events
+        if events.callbacks[event]:
+            events.trigger(event, *([] if about is None else [about()]))
+
+    def _info(self):
+        return ExecutionInfo(self._request.code, False, True, True, None)
 
     def _run_program(self, namespace):
         if self._program.needs_loop:

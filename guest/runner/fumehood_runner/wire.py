@@ -38,7 +38,7 @@ _BLOCKABLE = frozenset(_signal.valid_signals()) - {
 _getpid, _os_read, _os_write, _os_close, _os_exit = os.getpid, os.read, os.write, os.close, os._exit
 to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 """A JSON value as text, without spaces; NaN is a ValueError."""
-_from_json = json.JSONDecoder().decode
+_from_json = json.JSONDecoder().raw_decode
 
 
 def encode_text(text):
@@ -175,7 +175,7 @@ class Wire:
             end = _HEADER + int.from_bytes(buffer[:4], "big")
             if len(buffer) < end:
                 return
-            kind, payload = buffer[4], _from_json(buffer[_HEADER:end].decode())
+            kind, payload = buffer[4], _from_json(buffer[_HEADER:end].decode())[0]
             del buffer[:end]
             if kind == ACK:
                 self._acked = max(self._acked, payload.get("seq", 0))
