@@ -231,13 +231,13 @@ impl State {
         self.watch(server.as_fd(), Source::Server)?;
         let mut events = Vec::with_capacity(64);
         loop {
-            // Groups that were busy are tried again soon; otherwise there is nothing to do but wait.
+            // Groups that were busy are tried again soon, and strays looked for; otherwise there is nothing to do but wait.
             let again = Timespec { tv_sec: 0, tv_nsec: Duration::from_millis(5).subsec_nanos().into() };
             events.clear();
             match epoll::wait(
                 &self.watch,
                 rustix::buffer::spare_capacity(&mut events),
-                (!self.graveyard.is_empty()).then_some(&again),
+                (!self.graveyard.is_empty() || self.may_have_strays()).then_some(&again),
             ) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -253,6 +253,9 @@ impl State {
                     Source::Init(id) => self.bury(id, server)?,
                     Source::Zygote(id) => self.hear_zygote(id, server)?,
                 }
+            }
+            if events.is_empty() && self.may_have_strays() {
+                self.reap_orphans();
             }
             self.graveyard.retain(|group| matches!(group.remove(), Ok(false)));
         }
@@ -449,6 +452,11 @@ impl State {
             self.hear(id, server)?;
         }
         Ok(())
+    }
+
+    /// Whether process 1 of a sandbox may wait for a child that nobody has told of: a fork whose zygote died before it could.
+    fn may_have_strays(&self) -> bool {
+        self.sandboxes.values().any(|sandbox| matches!(sandbox.program, Program::Over))
     }
 
     /// Process 1 has ended, and with it every process of the sandbox.

@@ -125,3 +125,33 @@ fn forking_leaves_no_descriptor_and_no_process_behind() {
     }
     assert_eq!(settled(), before);
 }
+
+#[test]
+fn a_fork_whose_zygote_dies_before_telling_of_it_holds_nothing_up() {
+    for delay in (0..40).map(|step| Duration::from_micros(step * 50)) {
+        let mut rig = jail!().forking();
+        let zygote = rig.zygote.unwrap();
+        let spec = rig.spec(&[]);
+        let id = spec.id;
+        let pipes: Vec<_> = (0..4).map(|_| pipe_with(PipeFlags::CLOEXEC).unwrap()).collect();
+        let (_near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let fds = [pipes[0].0.as_fd(), pipes[1].1.as_fd(), pipes[2].1.as_fd(), pipes[3].0.as_fd(), far.as_fd()];
+        send(&rig.jailer.link.socket, &Request::Spawn(Box::new(spec)), &fds).unwrap();
+        std::thread::park_timeout(Duration::from_millis(2) + delay);
+        send(&rig.jailer.link.socket, &Request::EndZygote { id: zygote }, &[]).unwrap();
+        let begun = Instant::now();
+        let mut killed = false;
+        loop {
+            assert!(begun.elapsed() < Duration::from_secs(10), "nothing was heard of the sandbox");
+            match receive::<Reply>(&rig.jailer.link.socket).unwrap().expect("the jailer lives").0 {
+                Reply::Exited { id: ended, .. } if ended == id => break,
+                // It came in before the zygote died.
+                Reply::Started { .. } if !killed => {
+                    killed = true;
+                    send(&rig.jailer.link.socket, &Request::Kill { id }, &[]).unwrap();
+                }
+                _ => {}
+            }
+        }
+    }
+}
