@@ -387,8 +387,9 @@ impl ExecutionSpec {
     /// interpreter, loader or libraries read when they start.
     #[must_use]
     pub fn env_can_wait(&self) -> bool {
-        const READ_AT_START: [&str; 14] = [
+        const READ_AT_START: [&str; 27] = [
             "PYTHON",
+            "IPYTHON",
             "LD_",
             "GLIBC_",
             "MALLOC_",
@@ -397,11 +398,23 @@ impl ExecutionSpec {
             "OPENBLAS_",
             "OMP_",
             "MKL_",
+            "KMP_",
             "NUMEXPR_",
             "POLARS_",
             "RAYON_",
             "MPL",
-            "IPYTHON",
+            "PANDAS_",
+            "NPY_",
+            "NUMPY_",
+            "SCIPY_",
+            "SKLEARN_",
+            "ARROW_",
+            "JE_ARROW_",
+            "JOBLIB_",
+            "LOKY_",
+            "PLOTLY_",
+            "OPENSSL_",
+            "SSL_",
         ];
         !self.env.keys().any(|name| READ_AT_START.iter().any(|start| name.starts_with(start)))
     }

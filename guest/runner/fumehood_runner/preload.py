@@ -48,6 +48,7 @@ def prepare(modules):
     reseed()
     # What is frozen is never walked by the collector, so no child copies pages for its marks.
     gc.collect()
+    _KEPT.append(_fill_holes())
     gc.freeze()
     gc.enable()
     if _threads() != 1:
@@ -72,6 +73,38 @@ def _starts_threads(name):
     except BaseException as e:
         report(f"{name} is not preloaded: {text.class_name(e)}: {text.message_of(e)}")
     return _threads() > before
+
+
+_KEPT = []
+"""What stays until the end of the process only to take room."""
+_POOL, _POOL_HEADER, _LARGEST, _STEP = 16 << 10, 48, 512, 16
+"""How Python manages small blocks: pools of one size each, for every sixteenth byte."""
+_MOST_BATCHES = 1_000
+
+
+def _fill_holes():
+    """Objects in every hole that imports have left between others, so that children make theirs side by side on fresh pages.
+
+    Else each of their first objects would lie in another pool, of which up to three pages have to be copied for it.
+    """
+    filling = []
+    for size in range(_STEP, _LARGEST + 1, _STEP):
+        count = (_POOL - _POOL_HEADER) // size // 2
+        for _ in range(_MOST_BATCHES):
+            batch = [None] * count  # at once: a list that grows would take blocks in between
+            for n in range(count):
+                batch[n] = _object_of(size)
+            filling.append(batch)
+            places = list(map(id, batch))
+            if max(places) - min(places) < (count + 4) * size:
+                break  # one after the other, but for what this loop itself needs: a pool without holes
+    return filling
+
+
+def _object_of(size):
+    if size == _STEP:
+        return object()
+    return complex(0, 1) if size == 2 * _STEP else bytes(size - bytes.__basicsize__)
 
 
 def _open_files():

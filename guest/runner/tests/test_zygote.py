@@ -281,6 +281,45 @@ def test_a_session_in_a_forked_child_keeps_its_variables(zygote, workspace):
         assert host.cell("x + 1").result == 2 and host.cell("1/0").error["type"] == "ZeroDivisionError" and host.cell("x").result == 1
 
 
+TIME_ZONE = (
+    "import atexit, datetime, os, subprocess, threading, time\nthere = [os.environ['K'], os.environ['TZ']]\n"
+    "shown = [time.tzname[0], datetime.datetime.fromtimestamp(0).hour, time.localtime(0).tm_hour]\n"
+    "child = subprocess.run('echo $K; date -d @0 +%H', shell=True, capture_output=True, text=True).stdout.split()\n"
+    "end = lambda who: print(who, os.environ.get('K'), time.localtime(0).tm_hour)\natexit.register(end, 'exit')\n"
+    "threading.Thread(target=lambda: (time.sleep(0.2), end('thread'))).start()\n"
+    "[there, shown, child]"
+)
+
+
+def test_the_environment_of_a_request_holds_from_the_first_line_to_the_last_exit_function(forked, workspace):
+    env = {"K": "v", "TZ": "Asia/Tokyo"}
+    for o in (forked(TIME_ZONE, env=env), cold(workspace, TIME_ZONE, env=env)):
+        assert o.result == [["v", "Asia/Tokyo"], ["JST", 9, 9], ["v", "09"]], o.stderr
+        assert o.stdout == "thread v 9\nexit v 9\n"
+
+
+def test_a_time_zone_belongs_to_one_execution_of_a_session(zygote, workspace):
+    code = "import time\ntime.localtime(0).tm_hour"
+    with ForkedHost(zygote, workspace) as host:
+        before = host.cell(code).result
+        assert host.cell(code, env={"TZ": "Asia/Tokyo"}).result == 9
+        assert host.cell(code).result == before
+
+
+def test_forks_leave_nothing_in_the_zygote(zygote, workspace):
+    def holds():
+        folder = f"/proc/{zygote.process.pid}"
+        files = sorted((fd, os.readlink(f"{folder}/fd/{fd}")) for fd in os.listdir(f"{folder}/fd"))
+        return files, len(os.listdir(f"{folder}/task")), os.readlink(f"{folder}/cwd")
+
+    code = "import os, tempfile, threading\nf = open('made', 'w')\nos.environ['X'] = '1'\nos.chdir('/')\nthreading.Thread(target=print).start()"
+    before = holds()
+    for _ in range(20):
+        with ForkedHost(zygote, workspace) as host:
+            assert host.script(code).error is None
+    assert holds() == before and zygote.errors() == ""
+
+
 def test_siblings_do_not_see_each_other(forked):
     forked("import builtins, sys, json, os\nbuiltins.leak = sys.leak = json.leak = 1\nos.environ['LEAK'] = '1'\nsys.path.append('/leak')")
     code = "import builtins, sys, json, os\n[hasattr(builtins, 'leak'), hasattr(sys, 'leak'), hasattr(json, 'leak'), 'LEAK' in os.environ, '/leak' in sys.path]"
