@@ -121,6 +121,11 @@ def _uuid(uuid):
             setattr(uuid, name, None)
 
 
+def _threading(threading):
+    # Its identity it gets from the interpreter's fork handlers, the kernel's number for it not from those of every version.
+    threading.main_thread()._set_native_id()
+
+
 def _tempfile(tempfile):
     tempfile._name_sequence = tempfile.tempdir = None
 
@@ -153,6 +158,7 @@ STEPS = (
     ("sympy.core.random", _sympy_random),
     ("sympy.core.symbol", _sympy_dummy),
     ("uuid", _uuid),
+    ("threading", _threading),
     ("tempfile", _tempfile),
     ("multiprocessing.process", _multiprocessing),
     ("multiprocessing.synchronize", _semaphore_names),

@@ -127,6 +127,7 @@ def _options():
     "switch": sys.getswitchinterval(), "digits": sys.get_int_max_str_digits(), "tracing": [sys.gettrace(), sys.getprofile(), threading.stack_size()],
     "decimal": str(decimal.getcontext()), "locale": [locale.setlocale(locale.LC_ALL), locale.getlocale()], "encoding": [sys.getfilesystemencoding(), sys.stdout.encoding],
     "gc": [gc.isenabled(), gc.get_threshold(), gc.get_debug()], "threads": [t.name for t in threading.enumerate()],
+    "main thread": [threading.main_thread().native_id == threading.get_native_id(), threading.main_thread().ident == threading.get_ident()],
     "next thread": threading.Thread().name, "descriptors": sorted(f for f in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + f)),
     "streams": [[s.name, s.encoding, s.errors, s.seekable(), s is o, s.fileno()] for s, o in
                 ((sys.stdin, sys.__stdin__), (sys.stdout, sys.__stdout__), (sys.stderr, sys.__stderr__))],
