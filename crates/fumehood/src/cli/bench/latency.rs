@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use super::http::{Address, Connection, Echo};
 use super::load::{Jobs, Until, closed, open, schedule};
 use super::plain::{PlainFork, imports};
-use super::programs::{Job, Program, Table};
+use super::programs::{Program, Table};
 use super::report::{Bound, Section, Series, ratios};
 use super::server::Settings;
 use super::stats::{Run, Summary};
@@ -76,7 +76,7 @@ pub(super) async fn claim(bench: &mut Bench) -> anyhow::Result<Section> {
         Some(Bound::Below(3.0)),
     );
     if bench.args.rate.is_none() {
-        cold(bench, &mut section, &fumehood);
+        cold(bench, &mut section, &fumehood).await;
     }
     Ok(section)
 }
@@ -191,43 +191,36 @@ async fn forked(bench: &mut Bench, fork: &PlainFork, program: &Program, requests
 }
 
 /// What starting from nothing costs: the interpreter alone, and under other systems where they are installed.
-fn cold(bench: &mut Bench, section: &mut Section, fumehood: &Series) {
+async fn cold(bench: &mut Bench, section: &mut Section, fumehood: &Series) {
     let Ok(interpreter) = bench.interpreter.clone() else { return };
+    let mut ways = vec![others::alone(&interpreter)];
+    for other in others::all(&interpreter, bench.folder.path()) {
+        match other {
+            Ok(other) => ways.push(other),
+            Err(why) => section.note(why),
+        }
+    }
     let times = if bench.args.quick { 1 } else { 5 };
-    let mut jobs = || {
-        let bare = Program::OneLine.job(&mut bench.rng);
-        let loaded = Job { code: imports() + &bare.code, ..bare.clone() };
-        (bare, loaded)
-    };
-    let mut add = |name: &str, measure: &dyn Fn(&Job) -> anyhow::Result<f64>| {
-        let both = [Series::new(name, "ms"), Series::new(format!("{name}, with imports"), "ms")];
-        let mut runs = [Run::default(), Run::default()];
-        for _ in 0..times {
-            let (bare, loaded) = jobs();
-            for (run, job) in runs.iter_mut().zip([bare, loaded]) {
-                match measure(&job) {
+    for way in ways {
+        for (name, prelude) in
+            [(way.name.to_owned(), String::new()), (format!("{}, with imports", way.name), imports())]
+        {
+            let mut run = Run::default();
+            for _ in 0..times {
+                // Commands are waited for without the runtime; here it may see that we are to end.
+                tokio::task::yield_now().await;
+                let mut job = Program::OneLine.job(&mut bench.rng);
+                job.code.insert_str(0, &prelude);
+                match way.run(&job) {
                     Ok(milliseconds) => run.values.push(milliseconds),
                     Err(error) => run.complain(format!("{error:#}")),
                 }
             }
-        }
-        for (mut series, run) in both.into_iter().zip(runs) {
+            let mut series = Series::new(name.clone(), "ms");
             series.add(&run, None);
             section.figure(&series);
-            let p50 = |run: &Summary| run.p50;
-            let ratio = ratios(&vec![Summary::of(&run).p50; fumehood.each(p50).len()], &fumehood.each(p50));
-            section.ratio(format!("{} p50 / fumehood p50", series.name()), ratio, None);
+            let times_ours = fumehood.each(|ours| Summary::of(&run).p50 / ours.p50);
+            section.ratio(format!("{name} p50 / fumehood p50"), times_ours, None);
         }
-    };
-    add("python3 -c", &|job| interpreter.cold(job));
-    let mut missing = Vec::new();
-    for other in others::all(&interpreter, bench.folder.path()) {
-        match other {
-            Ok(other) => add(other.name, &|job| other.run(job)),
-            Err(why) => missing.push(why),
-        }
-    }
-    for why in missing {
-        section.note(why);
     }
 }

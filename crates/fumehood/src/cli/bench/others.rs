@@ -1,4 +1,4 @@
-//! Other ways to run the same program, where they are installed: bubblewrap, docker, runc, runsc.
+//! Other ways to start the same program from nothing: the interpreter alone, and where they are installed bubblewrap, docker, runc, runsc.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,19 @@ pub(super) struct Other {
 }
 
 enum Kind {
+    Alone,
     Bubblewrap,
     Docker,
     /// A bundle for an OCI runtime, in this folder.
     Bundle(PathBuf),
 }
 
-/// Each of them, or why not.
+/// The interpreter with nothing around it.
+pub(super) fn alone(interpreter: &Interpreter) -> Other {
+    Other { name: "python3 -c", kind: Kind::Alone, interpreter: interpreter.clone() }
+}
+
+/// Each of the others, or why not.
 pub(super) fn all(interpreter: &Interpreter, folder: &Path) -> Vec<Result<Other, String>> {
     let names = ["bwrap", "docker", "runc", "runsc"];
     names.into_iter().map(|name| find(name, interpreter, folder).map_err(|why| format!("{name}: {why:#}"))).collect()
@@ -94,6 +100,11 @@ impl Other {
         let settings = self.interpreter.settings.display().to_string();
         let environment = self.interpreter.environment();
         let mut command = match &self.kind {
+            Kind::Alone => {
+                let mut command = self.interpreter.command();
+                command.args(["-c", &job.code]);
+                command
+            }
             Kind::Bubblewrap => {
                 let mut command = Command::new("bwrap");
                 command.args(["--unshare-all", "--die-with-parent", "--clearenv", "--proc", "/proc", "--dev", "/dev"]);

@@ -18,17 +18,17 @@ struct Loop {
 /// Each takes some tenths of a second. Processor first, then system calls: one that does nothing, one that looks up a path, one that moves
 /// bytes.
 const LOOPS: [Loop; 5] = [
-    Loop { name: "python", code: "x = 1\nfor i in range(3_000_000):\n    x = (x * 31 + i) % 1_000_003", most: 1.02 },
+    Loop { name: "python", code: "x = 1\nfor i in range(9_000_000):\n    x = (x * 31 + i) % 1_000_003", most: 1.02 },
     Loop {
         name: "numpy",
-        code: "import numpy as np\na = np.random.default_rng(1).random((400, 400))\nfor _ in range(60):\n    b = np.sin(a @ a)",
+        code: "import numpy as np\na = np.random.default_rng(1).random((400, 400))\nfor _ in range(90):\n    b = np.sin(a @ a)",
         most: 1.02,
     },
     Loop { name: "getppid", code: "import os\nfor _ in range(2_000_000):\n    os.getppid()", most: 1.15 },
     Loop { name: "stat", code: "import os\nfor _ in range(300_000):\n    os.stat('/usr')", most: 1.15 },
     Loop {
         name: "read",
-        code: "import os\nfd = os.open('/dev/zero', os.O_RDONLY)\nfor _ in range(500_000):\n    os.read(fd, 512)",
+        code: "import os\nfd = os.open('/dev/zero', os.O_RDONLY)\nfor _ in range(1_000_000):\n    os.read(fd, 512)",
         most: 1.15,
     },
 ];

@@ -76,16 +76,6 @@ impl Interpreter {
             ("LANG", "C.UTF-8".to_owned()),
         ]
     }
-
-    /// Milliseconds from nothing to the end of `code`.
-    ///
-    /// # Errors
-    /// When it does not print what is expected.
-    pub(super) fn cold(&self, job: &Job) -> anyhow::Result<f64> {
-        let mut command = self.command();
-        command.args(["-c", &job.code]);
-        timed_command(&mut command, &job.expected)
-    }
 }
 
 /// Milliseconds that a command takes from its start to its end.

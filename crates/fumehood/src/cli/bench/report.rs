@@ -28,10 +28,6 @@ impl Series {
         self.complaints.extend(run.complaints.iter().map(|complaint| format!("{}: {complaint}", self.name)));
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// One figure of each run.
     pub(super) fn each(&self, figure: impl Fn(&Summary) -> f64) -> Vec<f64> {
         self.runs.iter().map(figure).collect()

@@ -190,15 +190,23 @@ fn line_latencies(pieces: &Pieces, run: &mut Run) {
     // Both clocks are the same; only Rust's keeps its number to itself.
     let (now, here) = (clock_gettime(ClockId::Monotonic), Instant::now());
     let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+    let mut line = Vec::new();
     for (at, piece) in pieces {
-        for line in String::from_utf8_lossy(piece).lines() {
-            match line.parse().map(Duration::from_nanos) {
+        // `print` writes the text and the end of the line one after the other, so they may come apart.
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            line.extend_from_slice(part);
+            if !line.ends_with(b"\n") {
+                continue;
+            }
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            match text.parse().map(Duration::from_nanos) {
                 Ok(printed) => {
                     let received = now.saturating_sub(here.saturating_duration_since(*at));
                     run.values.push(received.saturating_sub(printed).as_secs_f64() * 1e3);
                 }
-                Err(_) => run.complain(format!("no time: {line:?}")),
+                Err(_) => run.complain(format!("no time: {text:?}")),
             }
+            line.clear();
         }
     }
 }
