@@ -1,10 +1,12 @@
-//! `fumehood bench`: a document of the promised shape, no wrong answers, and nothing left behind.
+//! `fumehood bench`: a document of the promised shape, no wrong answers, and nothing left behind, even when it is interrupted.
 
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::server::{BINARY, images_dir};
+use crate::server::{BINARY, images_dir, server, wait_for};
 
 #[test]
 fn a_quick_run_gives_figures_ratios_and_no_errors_and_leaves_nothing() {
@@ -32,6 +34,67 @@ fn a_quick_run_gives_figures_ratios_and_no_errors_and_leaves_nothing() {
         assert_eq!(figure["errors"], 0, "{figure}");
     }
     assert!(!scenario["ratios"].as_array().unwrap().is_empty(), "{report}");
-    let left: Vec<_> = std::fs::read_dir(temp.path()).unwrap().flatten().map(|entry| entry.path()).collect();
+    assert_nothing_left(temp.path());
+}
+
+/// Processes that name this folder in their arguments: the server and the plain interpreter do.
+fn processes_of(folder: &Path) -> Vec<String> {
+    let folder = folder.to_str().unwrap();
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = all.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.map(|line| String::from_utf8_lossy(&line).into_owned()).filter(|line| line.contains(folder)).collect()
+}
+
+fn assert_nothing_left(temporary: &Path) {
+    let left: Vec<_> = std::fs::read_dir(temporary).unwrap().flatten().map(|entry| entry.path()).collect();
     assert!(left.is_empty(), "{left:?}");
+    assert_eq!(processes_of(temporary), Vec::<String>::new());
+}
+
+#[test]
+fn a_server_that_runs_already_can_be_measured_and_goes_on() {
+    let server = server!(&[], &[]);
+    let temporary = tempfile::tempdir().unwrap();
+    let (url, pid) = (server.url.clone(), server.process.id().to_string());
+    let arguments = ["bench", "burst", "--quick", "--json", "--requests", "6", "--server", &url, "--pid", &pid];
+    let run = Command::new(BINARY)
+        .args(arguments)
+        .arg("--images-dir")
+        .arg(images_dir())
+        .env("TMPDIR", temporary.path())
+        .output()
+        .unwrap();
+    let document: Value = serde_json::from_slice(&run.stdout).unwrap_or_default();
+    let burst = &document["scenarios"][0];
+    assert_eq!((&burst["scenario"], &burst["errors"]), (&"burst".into(), &0.into()), "{document:#}");
+    assert_nothing_left(temporary.path());
+    assert_eq!(server.get("/ready").0, 200);
+}
+
+#[test]
+fn an_interrupted_benchmark_leaves_nothing() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut process = Command::new(BINARY)
+        .args(["bench", "churn", "--duration", "120", "--images-dir"])
+        .arg(images_dir())
+        .env("TMPDIR", temporary.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // As soon as there is a server, or it has ended because there can be none.
+    let started = wait_for(|| {
+        let ended = process.try_wait().unwrap().is_some();
+        (ended || !processes_of(temporary.path()).is_empty()).then_some(!ended)
+    });
+    if started {
+        kill_process(Pid::from_child(&process), Signal::INT).unwrap();
+    }
+    let output = process.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("cannot confine") {
+        return println!("SKIPPED process level: {stderr}");
+    }
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert_nothing_left(temporary.path());
 }
