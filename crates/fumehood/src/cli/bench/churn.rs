@@ -105,7 +105,7 @@ impl Kind {
 
 pub(super) async fn churn(bench: &mut Bench) -> anyhow::Result<Section> {
     let duration = bench.duration(600.0, 5.0);
-    let address = bench.server(Settings { pool: Some(READY) })?;
+    let address = bench.server(Settings { pool: Some(READY), ..Settings::default() })?;
     let clients = bench.args.clients.unwrap_or(8);
     let what = format!("{clients} clients, executions of every kind, {} s; then what is left over", duration.as_secs());
     let mut section = Section::new("churn", what);

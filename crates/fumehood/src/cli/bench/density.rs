@@ -1,70 +1,126 @@
-//! What a sandbox that waits costs in memory.
+//! What a sandbox costs in memory that waits: ready for a program, or with one that sleeps.
 
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use serde_json::json;
 
 use super::Bench;
-use super::process::{Memory, memory, sandboxes};
+use super::http::{Address, EXECUTIONS};
+use super::process::{Memory, memory, sandboxes, ticks_of};
 use super::report::{Bound, Section, Series};
 use super::server::Settings;
 use super::stats::Run;
 
-/// For each sandbox to be ready.
+/// For each sandbox to be there.
 const PATIENCE_EACH: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Programs that used no processor time for so long sleep.
+const STILL: Duration = Duration::from_millis(300);
+/// As long as the server's own limit allows.
+const SLEEPS: &str = "import time\ntime.sleep(300)";
+const SLEEPS_MS: u64 = 300_000;
 
 pub(super) async fn density(bench: &mut Bench) -> anyhow::Result<Section> {
     let wanted = bench.requests(100, 8);
-    let mut section = Section::new("density", format!("{wanted} sandboxes ready at once, none used"));
+    let what = format!("{wanted} sandboxes ready at once, none used; then {wanted} whose program sleeps");
+    let mut section = Section::new("density", what);
     if bench.args.server.is_some() {
         section.note("not measured: it needs a server of its own, with a pool of that size");
         return Ok(section);
     }
-    let address = bench.server(Settings { pool: Some(wanted) })?;
+    ready(bench, &mut section, wanted).await?;
+    idle(bench, &mut section, wanted).await?;
+    // Those that sleep would still do so in the next scenario.
+    bench.own = None;
+    Ok(section)
+}
+
+async fn ready(bench: &mut Bench, section: &mut Section, wanted: u64) -> anyhow::Result<()> {
+    let address = bench.server(Settings { pool: Some(wanted), ..Settings::default() })?;
     let begun = Instant::now();
-    let mut state = address.connect().await?;
-    let deadline = begun + PATIENCE_EACH * wanted as u32 + Duration::from_secs(30);
-    while state.pool().await?.ready < wanted {
+    reach(&address, wanted, |pool| pool.ready).await.context("sandboxes to be ready")?;
+    let seconds = begun.elapsed().as_secs_f64();
+    section.note(format!("ready after {seconds:.1} s, {:.1} a second", wanted as f64 / seconds));
+    weigh(bench, section, "ready", wanted)
+}
+
+async fn idle(bench: &mut Bench, section: &mut Section, wanted: u64) -> anyhow::Result<()> {
+    // Without a pool, so that every sandbox there is has been given a program.
+    let address = bench.server(Settings { pool: Some(0), running: Some(wanted) })?;
+    let mut connection = address.connect().await?;
+    let body = json!({"code": SLEEPS, "mode": "async", "timeout_ms": SLEEPS_MS}).to_string();
+    for _ in 0..wanted {
+        connection.post(EXECUTIONS, body.clone().into()).await?;
+    }
+    reach(&address, wanted, |pool| pool.running).await.context("sandboxes to run")?;
+    let pid = bench.server_pid().context("the server's process is not known")?;
+    let spent = || ticks_of(sandboxes(pid).0.into_iter().flatten());
+    let deadline = Instant::now() + PATIENCE_EACH * wanted as u32;
+    let mut before = spent();
+    loop {
+        tokio::time::sleep(STILL).await;
+        let now = spent();
+        if now == before {
+            break;
+        }
         if Instant::now() > deadline {
-            let ready = state.pool().await?.ready;
-            bail!("only {ready} of {wanted} sandboxes were ready after {} s", begun.elapsed().as_secs());
+            bail!("the programs did not come to rest");
+        }
+        before = now;
+    }
+    weigh(bench, section, "idle", wanted)
+}
+
+/// Waits until there are as many as wanted.
+async fn reach(address: &Address, wanted: u64, have: fn(&super::http::PoolState) -> u64) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE_EACH * wanted as u32 + Duration::from_secs(30);
+    let mut connection = address.connect().await?;
+    loop {
+        let there = have(&connection.pool().await?);
+        if there >= wanted {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!("only {there} of {wanted} in time");
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
-    let filled = begun.elapsed().as_secs_f64();
-    let Some(pid) = bench.server_pid() else { bail!("the server's process is not known") };
+}
+
+/// Adds the memory of all sandboxes, which are in this state.
+fn weigh(bench: &Bench, section: &mut Section, state: &str, wanted: u64) -> anyhow::Result<()> {
+    let pid = bench.server_pid().context("the server's process is not known")?;
     let (groups, others) = sandboxes(pid);
     let each: Vec<Memory> = groups.iter().map(|pids| pids.iter().map(|pid| memory(*pid)).sum()).collect();
     let rest: Memory = others.iter().map(|pid| memory(*pid)).sum();
-    let mut add = |name: &str, part: fn(&Memory) -> u64, bound| {
-        let mut series = Series::new(name, "MiB");
+    let mut add = |name: &str, part: fn(&Memory) -> u64| {
+        let mut series = Series::new(format!("{state}, {name}"), "MiB");
         series.add(&Run { values: each.iter().map(|memory| mib(part(memory))).collect(), ..Run::default() }, None);
         section.figure(&series);
-        if bound {
-            let p50 = series.each(|run| run.p50);
-            section.ratio("unique memory of a ready sandbox, MiB", p50, Some(Bound::AtMost(2.5)));
-        }
+        series.each(|run| run.p50)
     };
-    add("unique memory", |memory| memory.unique, true);
-    add("proportional memory", |memory| memory.proportional, false);
-    add("page tables", |memory| memory.tables, false);
+    let unique = add("unique memory", |memory| memory.unique);
+    add("proportional memory", |memory| memory.proportional);
+    add("page tables", |memory| memory.tables);
+    let bound = (state == "ready").then_some(Bound::AtMost(2.5));
+    section.ratio(format!("unique memory of one that is {state}, MiB"), unique, bound);
     let all: Memory = each.iter().copied().sum();
     let together = (all.proportional + all.tables + rest.proportional + rest.tables) as f64 / wanted as f64;
-    section.ratio("everything, server included, for each sandbox, MiB", vec![together / f64::from(1 << 20)], None);
-    section.note(format!("ready after {filled:.1} s, {:.1} a second", wanted as f64 / filled));
+    section.ratio(format!("everything, server included, for each that is {state}, MiB"), vec![together / MIB], None);
     let server = mib(rest.proportional);
-    section.note(format!("server, jailer and what they keep: {server:.0} MiB in {} processes", others.len()));
+    section.note(format!("{state}: server, jailer and what they keep: {server:.0} MiB in {} processes", others.len()));
     if groups.len() as u64 != wanted {
-        section.complain(format!("{} sandboxes were found in /proc, {wanted} are ready", groups.len()));
+        section.complain(format!("{} sandboxes were found in /proc, {wanted} are {state}", groups.len()));
     }
     if all.unread > 0 {
         section.note(format!("{} processes did not let their memory be read; run it as root", all.unread));
     }
-    section.note("sandboxes that wait between executions (sessions) do not exist yet");
-    Ok(section)
+    Ok(())
 }
 
+const MIB: f64 = (1 << 20) as f64;
+
 fn mib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
+    bytes as f64 / MIB
 }

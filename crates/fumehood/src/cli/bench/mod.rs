@@ -64,7 +64,7 @@ enum Scenario {
     Chart,
     /// Output while it happens: how soon, and how much a second
     Stream,
-    /// Memory of ready sandboxes; --requests says how many
+    /// Memory of ready and of idle sandboxes; --requests says how many
     Density,
     /// Loops inside and outside a sandbox
     Overhead,

@@ -136,6 +136,11 @@ impl Meter {
     }
 }
 
+/// Processor time of these processes so far, in clock ticks.
+pub(super) fn ticks_of(pids: impl IntoIterator<Item = u32>) -> u64 {
+    pids.into_iter().filter_map(read).map(|process| process.ticks).sum()
+}
+
 fn ticks(root: u32) -> u64 {
     family(root).iter().map(|process| process.ticks).sum()
 }

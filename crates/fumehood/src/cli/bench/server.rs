@@ -15,11 +15,16 @@ use super::http::Address;
 /// A server that does not end by then is killed.
 const LAST_WORDS: Duration = Duration::from_secs(30);
 
+/// More than the default memory limit of an execution.
+const LIMIT_MB: u64 = 1024;
+
 /// How our own server is set up, besides the configuration given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Settings {
     /// `pool.min_ready` and `pool.max_ready`, both.
     pub(super) pool: Option<u64>,
+    /// Executions that must be able to run at once.
+    pub(super) running: Option<u64>,
 }
 
 impl Settings {
@@ -34,6 +39,11 @@ impl Settings {
         if let Some(size) = self.pool {
             all.push(("FUMEHOOD_POOL__MIN_READY", size.to_string()));
             all.push(("FUMEHOOD_POOL__MAX_READY", size.to_string()));
+        }
+        if let Some(running) = self.running {
+            all.push(("FUMEHOOD_ENGINE__MAX_CONCURRENT", running.to_string()));
+            // What each may have is not what it takes; here that is what is to be found out.
+            all.push(("FUMEHOOD_ENGINE__MEMORY_MB", (running * LIMIT_MB).to_string()));
         }
         all
     }
