@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use serde_json::json;
 
 use super::Bench;
-use super::http::{Address, EXECUTIONS};
+use super::http::{Connection, EXECUTIONS};
 use super::process::{Memory, memory, sandboxes, ticks_of};
 use super::report::{Bound, Section, Series};
 use super::server::Settings;
@@ -14,7 +14,9 @@ use super::stats::Run;
 
 /// For each sandbox to be there.
 const PATIENCE_EACH: Duration = Duration::from_secs(3);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// And for the server to have loaded its libraries.
+const START: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Programs that used no processor time for so long sleep.
 const STILL: Duration = Duration::from_millis(300);
 /// As long as the server's own limit allows.
@@ -39,23 +41,30 @@ pub(super) async fn density(bench: &mut Bench) -> anyhow::Result<Section> {
 async fn ready(bench: &mut Bench, section: &mut Section, wanted: u64) -> anyhow::Result<()> {
     let address = bench.server(Settings { pool: Some(wanted), ..Settings::default() })?;
     let begun = Instant::now();
-    reach(&address, wanted, |pool| pool.ready).await.context("sandboxes to be ready")?;
+    reach(&mut address.connect().await?, 0, wanted).await?;
     let seconds = begun.elapsed().as_secs_f64();
     section.note(format!("ready after {seconds:.1} s, {:.1} a second", wanted as f64 / seconds));
-    weigh(bench, section, "ready", wanted)
+    let (groups, others) = sandboxes(server(bench)?);
+    weigh(section, "ready", wanted, &groups, &others);
+    Ok(())
 }
 
 async fn idle(bench: &mut Bench, section: &mut Section, wanted: u64) -> anyhow::Result<()> {
-    // Without a pool, so that every sandbox there is has been given a program.
-    let address = bench.server(Settings { pool: Some(0), running: Some(wanted) })?;
+    let address = bench.server(Settings { pool: Some(1), running: Some(wanted) })?;
+    let pid = server(bench)?;
     let mut connection = address.connect().await?;
     let body = json!({"code": SLEEPS, "mode": "async", "timeout_ms": SLEEPS_MS}).to_string();
-    for _ in 0..wanted {
+    let mut groups = Vec::new();
+    for running in 0..wanted {
+        reach(&mut connection, running, 1).await?;
+        if running + 1 == wanted {
+            // Those that run and the one that this request will take: all but the next to be made ready.
+            groups = sandboxes(pid).0;
+        }
         connection.post(EXECUTIONS, body.clone().into()).await?;
     }
-    reach(&address, wanted, |pool| pool.running).await.context("sandboxes to run")?;
-    let pid = bench.server_pid().context("the server's process is not known")?;
-    let spent = || ticks_of(sandboxes(pid).0.into_iter().flatten());
+    reach(&mut connection, wanted, 1).await?;
+    let spent = || ticks_of(groups.iter().flatten().copied());
     let deadline = Instant::now() + PATIENCE_EACH * wanted as u32;
     let mut before = spent();
     loop {
@@ -69,29 +78,31 @@ async fn idle(bench: &mut Bench, section: &mut Section, wanted: u64) -> anyhow::
         }
         before = now;
     }
-    weigh(bench, section, "idle", wanted)
+    weigh(section, "idle", wanted, &groups, &sandboxes(pid).1);
+    Ok(())
 }
 
-/// Waits until there are as many as wanted.
-async fn reach(address: &Address, wanted: u64, have: fn(&super::http::PoolState) -> u64) -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE_EACH * wanted as u32 + Duration::from_secs(30);
-    let mut connection = address.connect().await?;
+fn server(bench: &Bench) -> anyhow::Result<u32> {
+    bench.server_pid().context("the server's process is not known")
+}
+
+/// Waits until so many run and so many are ready.
+async fn reach(connection: &mut Connection, running: u64, ready: u64) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE_EACH * ready as u32 + START;
     loop {
-        let there = have(&connection.pool().await?);
-        if there >= wanted {
+        let pool = connection.pool().await?;
+        if pool.running >= running && pool.ready >= ready {
             return Ok(());
         }
         if Instant::now() > deadline {
-            bail!("only {there} of {wanted} in time");
+            bail!("{running} sandboxes were to run and {ready} to be ready: {pool:?}");
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 
-/// Adds the memory of all sandboxes, which are in this state.
-fn weigh(bench: &Bench, section: &mut Section, state: &str, wanted: u64) -> anyhow::Result<()> {
-    let pid = bench.server_pid().context("the server's process is not known")?;
-    let (groups, others) = sandboxes(pid);
+/// Adds the memory of these sandboxes, which are in this state, and of the server's other processes.
+fn weigh(section: &mut Section, state: &str, wanted: u64, groups: &[Vec<u32>], others: &[u32]) {
     let each: Vec<Memory> = groups.iter().map(|pids| pids.iter().map(|pid| memory(*pid)).sum()).collect();
     let rest: Memory = others.iter().map(|pid| memory(*pid)).sum();
     let mut add = |name: &str, part: fn(&Memory) -> u64| {
@@ -116,7 +127,6 @@ fn weigh(bench: &Bench, section: &mut Section, state: &str, wanted: u64) -> anyh
     if all.unread > 0 {
         section.note(format!("{} processes did not let their memory be read; run it as root", all.unread));
     }
-    Ok(())
 }
 
 const MIB: f64 = (1 << 20) as f64;
