@@ -11,8 +11,8 @@ use super::load::{Jobs, Until, closed, open, schedule};
 use super::plain::{PlainFork, imports};
 use super::programs::{Program, Table};
 use super::report::{Bound, Section, Series, ratios};
-use super::server::Settings;
 use super::stats::{Run, Summary};
+use super::throughput::quiet;
 use super::{Bench, metered, others};
 
 /// A server that has no sandbox ready by then will have none.
@@ -109,7 +109,7 @@ async fn compare(
     program: &Program,
     requests: u64,
 ) -> anyhow::Result<(Section, Compared)> {
-    let address = bench.server(Settings::default())?;
+    let address = bench.rested_server().await?;
     let plain = bench.plain().await?;
     let mut compared = Compared {
         echo: Series::new("echo", "ms"),
@@ -122,6 +122,7 @@ async fn compare(
         let mut steps = [Step::Echo, Step::Plain, Step::Fumehood];
         bench.rng.shuffle(&mut steps);
         for step in steps {
+            quiet(&address).await?;
             let (series, (run, usage)) = match (step, &plain) {
                 (Step::Echo, _) => (&mut compared.echo, echo(bench, &address, requests).await?),
                 (Step::Fumehood, _) => (&mut compared.fumehood, fumehood(bench, &address, program, requests).await?),

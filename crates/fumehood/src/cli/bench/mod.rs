@@ -251,6 +251,13 @@ impl Bench {
         Ok(self.own.as_ref().context("there is no server")?.address.clone())
     }
 
+    /// The same, set up as usual, when it has loaded its libraries and filled its pool: until then it would take from what is measured beside it.
+    async fn rested_server(&mut self) -> anyhow::Result<Address> {
+        let address = self.server(Settings::default())?;
+        throughput::quiet(&address).await?;
+        Ok(address)
+    }
+
     /// Process of the server, when it is known.
     fn server_pid(&self) -> Option<u32> {
         self.own.as_ref().map(OwnServer::pid).or(self.args.pid)

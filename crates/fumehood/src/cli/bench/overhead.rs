@@ -4,7 +4,6 @@ use super::Bench;
 use super::load::{Caller, timed};
 use super::programs::Job;
 use super::report::{Bound, Section, Series, ratios};
-use super::server::Settings;
 use super::stats::Run;
 use super::throughput::quiet;
 
@@ -39,7 +38,7 @@ pub(super) async fn overhead(bench: &mut Bench) -> anyhow::Result<Section> {
         "loops timed by themselves, inside and outside in turn ({rounds} rounds; the ratio is the median of all rounds)"
     );
     let mut section = Section::new("overhead", what);
-    let address = bench.server(Settings::default())?;
+    let address = bench.rested_server().await?;
     let Some(fork) = bench.plain().await? else {
         bench.note_baseline(&mut section);
         return Ok(section);

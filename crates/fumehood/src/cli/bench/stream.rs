@@ -18,7 +18,6 @@ use super::Bench;
 use super::http::{Address, EXECUTIONS, brief};
 use super::plain::Interpreter;
 use super::report::{Bound, Section, Series, ratios};
-use super::server::Settings;
 use super::stats::Run;
 use super::throughput::quiet;
 
@@ -38,7 +37,7 @@ for first in range(0, COUNT, 64):
 ";
 
 pub(super) async fn stream(bench: &mut Bench) -> anyhow::Result<Section> {
-    let address = bench.server(Settings::default())?;
+    let address = bench.rested_server().await?;
     let interpreter = bench.interpreter.clone().ok();
     let (times, megabytes) = (bench.requests(TIMED_LINES, 20), if bench.args.quick { 16 } else { SIZE_MB });
     let timed_code = TELLS_TIME.replace("COUNT", &times.to_string());

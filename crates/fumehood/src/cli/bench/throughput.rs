@@ -9,7 +9,6 @@ use super::load::{Caller, Jobs, Until, closed, open, schedule};
 use super::plain::PlainFork;
 use super::programs::Program;
 use super::report::{Bound, Section, Series, ratios};
-use super::server::Settings;
 use super::stats::Run;
 use super::{Bench, metered};
 
@@ -42,7 +41,7 @@ pub(super) async fn quiet(address: &Address) -> anyhow::Result<PoolState> {
 }
 
 pub(super) async fn burst(bench: &mut Bench) -> anyhow::Result<Section> {
-    let address = bench.server(Settings::default())?;
+    let address = bench.rested_server().await?;
     let plain = bench.plain().await?;
     let requests = bench.requests(BURST, 20);
     let (mut forked, mut whole_forked) = (Series::new("plain fork, each", "ms"), Series::new("plain fork, all", "ms"));
@@ -93,7 +92,7 @@ async fn connections(address: &Address, count: u64) -> anyhow::Result<Vec<Connec
 }
 
 pub(super) async fn sustained(bench: &mut Bench) -> anyhow::Result<Section> {
-    let address = bench.server(Settings::default())?;
+    let address = bench.rested_server().await?;
     let plain = bench.plain().await?;
     let duration = bench.duration(10.0, 1.0);
     if let Some(rate) = bench.args.rate {
