@@ -98,3 +98,32 @@ fn an_interrupted_benchmark_leaves_nothing() {
     assert_eq!(output.status.code(), Some(130), "{stderr}");
     assert_nothing_left(temporary.path());
 }
+
+#[test]
+fn density_weighs_sandboxes_that_are_ready_and_those_whose_program_sleeps() {
+    let temporary = tempfile::tempdir().unwrap();
+    let run = Command::new(BINARY)
+        .args(["bench", "density", "--requests", "3", "--json", "--images-dir"])
+        .arg(images_dir())
+        .env("TMPDIR", temporary.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    if stderr.contains("cannot confine") {
+        return println!("SKIPPED process level: {stderr}");
+    }
+    assert!(run.status.success(), "{stderr}");
+    let document: Value = serde_json::from_slice(&run.stdout).unwrap();
+    let figures = document["scenarios"][0]["figures"].as_array().unwrap();
+    let figure = |name: &str| figures.iter().find(|figure| figure["name"] == name).unwrap();
+    for state in ["ready", "idle"] {
+        for what in ["unique memory", "proportional memory", "page tables"] {
+            let figure = figure(&format!("{state}, {what}"));
+            assert_eq!(figure["count"], 3, "{figure}");
+            // A fork that shares what was loaded before it has a few MiB of its own; an interpreter that loads the same has a hundred.
+            assert!(figure["min"].as_f64().is_some_and(|size| size > 0.0), "{figure}");
+        }
+        assert!(figure(&format!("{state}, unique memory"))["max"].as_f64().unwrap() < 10.0, "{document:#}");
+    }
+    assert_nothing_left(temporary.path());
+}
