@@ -60,8 +60,8 @@ impl Interpreter {
         Ok(Self { image: image.folder, program, settings })
     }
 
-    /// The interpreter with the environment that counts for speed, the same as in a sandbox. Nothing of our own: one variable can make a
-    /// library half as fast (`OPENBLAS_CORETYPE`), and no sandbox gets it.
+    /// The interpreter with the environment that counts for speed, the same as in a sandbox. Nothing of our own: no sandbox gets it, and a
+    /// variable such as `OPENBLAS_CORETYPE` can slow numpy down a lot.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("-B").env_clear().envs(self.environment()).stdin(Stdio::null());
