@@ -10,7 +10,7 @@
 //!
 //! The program of a sandbox is a child of its process 1 when it was executed, and of this process when it was forked from a zygote.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -74,6 +74,9 @@ struct State {
     zygotes: BTreeMap<u64, Zygote>,
     /// Groups the kernel was not done with yet.
     graveyard: Vec<Group>,
+    /// Sandboxes whose program did not come, until they are buried: a zygote that died may have forked it without telling, and process 1 cannot
+    /// end before it is reaped.
+    forkless: BTreeSet<u64>,
     /// Everything that is waited for, named by [`Source`].
     watch: OwnedFd,
 }
@@ -188,6 +191,7 @@ impl State {
             sandboxes: BTreeMap::new(),
             zygotes: BTreeMap::new(),
             graveyard: Vec::new(),
+            forkless: BTreeSet::new(),
             watch,
         };
         let owner = state.owner(state.place.free_uids.front().copied().unwrap_or(state.place.uid), None);
@@ -237,7 +241,7 @@ impl State {
             match epoll::wait(
                 &self.watch,
                 rustix::buffer::spare_capacity(&mut events),
-                (!self.graveyard.is_empty() || self.may_have_strays()).then_some(&again),
+                (!self.graveyard.is_empty() || !self.forkless.is_empty()).then_some(&again),
             ) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -254,7 +258,7 @@ impl State {
                     Source::Zygote(id) => self.hear_zygote(id, server)?,
                 }
             }
-            if events.is_empty() && self.may_have_strays() {
+            if events.is_empty() && !self.forkless.is_empty() {
                 self.reap_orphans();
             }
             self.graveyard.retain(|group| matches!(group.remove(), Ok(false)));
@@ -368,17 +372,11 @@ impl State {
         match receive::<Report>(report) {
             Ok(Some((Report::SetUp, mut fds))) => {
                 sandbox.disk = fds.pop();
-                match std::mem::replace(&mut sandbox.program, Program::Over) {
-                    Program::ToFork(zygote, forking) => {
-                        sandbox.program = Program::ToFork(zygote, forking);
-                        self.queue_fork(zygote, id);
-                        Ok(())
-                    }
-                    other => {
-                        sandbox.program = other;
-                        self.tell_started(id, server)
-                    }
+                if let Program::ToFork(zygote, _) = sandbox.program {
+                    self.queue_fork(zygote, id);
+                    return Ok(());
                 }
+                self.tell_started(id, server)
             }
             Ok(Some((Report::Confined, mut fds))) => {
                 sandbox.io = fds.pop().map(fs::File::from);
@@ -454,15 +452,11 @@ impl State {
         Ok(())
     }
 
-    /// Whether process 1 of a sandbox may wait for a child that nobody has told of: a fork whose zygote died before it could.
-    fn may_have_strays(&self) -> bool {
-        self.sandboxes.values().any(|sandbox| matches!(sandbox.program, Program::Over))
-    }
-
     /// Process 1 has ended, and with it every process of the sandbox.
     fn bury(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
         self.hear_all(id, server)?;
         let Some(mut sandbox) = self.sandboxes.remove(&id) else { return Ok(()) };
+        self.forkless.remove(&id);
         let told = sandbox.told;
         let final_report = if told { ExitReport::default() } else { sandbox.final_report() };
         let Sandbox { uid, init, report, group, program, .. } = sandbox;
@@ -483,12 +477,17 @@ impl State {
             Program::Asked | Program::OfProcess1 | Program::Over => {}
         }
         self.place.free_uids.push_back(uid);
-        if matches!(group.remove(), Ok(false)) {
-            self.graveyard.push(group);
-        }
+        self.remove(group);
         // Whoever hears of the end finds nothing of the sandbox left here.
         drop((init, report));
         if told { Ok(()) } else { send(server, &Reply::Exited { id, report: final_report }, &[]) }
+    }
+
+    /// Removes a group, or notes that it has to be tried again.
+    fn remove(&mut self, group: Group) {
+        if matches!(group.remove(), Ok(false)) {
+            self.graveyard.push(group);
+        }
     }
 
     // Zygotes
@@ -550,6 +549,7 @@ impl State {
         if let Some(sandbox) = self.sandboxes.get_mut(&id) {
             sandbox.program = Program::Over;
             sandbox.exit.error.get_or_insert(error);
+            self.forkless.insert(id);
         }
         self.kill(id);
     }
@@ -593,11 +593,9 @@ impl State {
             wait_status(&process);
             return Ok(());
         };
-        let closed = sandbox.group.close(&sandbox.limits);
+        epoll::add(&self.watch, &process, Source::Program(id).to_data(), epoll::EventFlags::IN)?;
         sandbox.program = Program::Forked(process, pid);
-        let Program::Forked(process, _) = &sandbox.program else { return Ok(()) };
-        epoll::add(&self.watch, process, Source::Program(id).to_data(), epoll::EventFlags::IN)?;
-        if let Err(error) = closed {
+        if let Err(error) = sandbox.group.close(&sandbox.limits) {
             sandbox.exit.error = Some(error);
             self.kill(id);
             return Ok(());
@@ -609,23 +607,20 @@ impl State {
         let Some(zygote) = self.zygotes.remove(&id) else { return Ok(()) };
         pidfd_send_signal(&zygote.process, Signal::KILL).ok();
         self.unwatch(&zygote.socket);
-        let error = zygote.error.or_else(|| {
-            let status = wait_status(&zygote.process)?;
+        let ended = wait_status(&zygote.process).map(|status| {
             let how = match status & 0x7f {
                 0 => format!("it ended with exit code {}", status >> 8),
                 signal => format!("it was ended by signal {signal}"),
             };
-            Some(JailError::new(Step::StartZygote, "", how))
+            JailError::new(Step::StartZygote, "", how)
         });
-        wait_status(&zygote.process);
+        let error = zygote.error.or(ended);
         self.reap_orphans();
         for sandbox in zygote.asked.into_iter().chain(zygote.waiting) {
             self.no_fork(sandbox, no_zygote(id));
         }
         self.place.free_uids.push_back(zygote.uid);
-        if matches!(zygote.group.remove(), Ok(false)) {
-            self.graveyard.push(zygote.group);
-        }
+        self.remove(zygote.group);
         send(server, &Reply::ZygoteGone { id, error }, &[])
     }
 

@@ -5,6 +5,7 @@
 //! what is its own ([`complete`]): a fresh `/proc` with its dangerous parts covered, `/dev/shm`, terminals, and one size-limited disk of which
 //! `/data`, `/tmp`, `/var/tmp` and `/home/sandbox` are folders.
 
+use std::ffi::CStr;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -32,8 +33,6 @@ const DISK_FOLDERS: [(&str, &str, u32); 4] = [
     ("var-tmp", "/var/tmp", 0o1777),
     ("home", "/home/sandbox", 0o700),
 ];
-
-const PROC_FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
 
 /// Devices that hold no state of the host.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -124,7 +123,12 @@ pub(crate) fn make_private() -> Result<(), JailError> {
 
 /// Mounts the `/proc` of this process's pid namespace over the one that is there.
 pub(crate) fn mount_own_proc() -> Result<(), JailError> {
-    mount("proc", "/proc", "proc", PROC_FLAGS, None).at(Step::MountProc, "/proc")
+    new_proc("/proc", None)
+}
+
+fn new_proc(at: &str, options: Option<&CStr>) -> Result<(), JailError> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("proc", at, "proc", flags, options).at(Step::MountProc, at)
 }
 
 /// Turns this mount namespace, a copy of the host's, into that of an image: builds the root and moves into it.
@@ -149,7 +153,7 @@ pub(crate) fn build_image(entries: &[RootEntry]) -> Result<(), JailError> {
     make_folders(Path::new("mnt"), Step::MountDisk)?;
     make_folders(Path::new("proc"), Step::MountProc)?;
     // Covered in every sandbox. A whole one must be in sight, or the kernel lets no user namespace mount another.
-    mount("proc", "proc", "proc", PROC_FLAGS, None).at(Step::MountProc, "proc")?;
+    new_proc("proc", None)?;
 
     sys::restrict_mount(root.as_fd(), READ_ONLY, false).at(Step::MountRoot, "make it read-only")?;
     pivot_root(".", ".").at(Step::PivotRoot, "")?;
@@ -161,7 +165,8 @@ pub(crate) fn build_image(entries: &[RootEntry]) -> Result<(), JailError> {
 /// Adds to a copy of an image's namespace what belongs to one sandbox. Returns the disk, still open, for the host.
 pub(crate) fn complete(disk: OwnedFd, shm_bytes: u64) -> Result<OwnedFd, JailError> {
     chdir("/").at(Step::MountRoot, "/")?;
-    mount_proc()?;
+    new_proc("proc", None)?;
+    cover_proc()?;
     mount_shm(shm_bytes)?;
     let pts = [
         ("ptmxmode", "0666".to_owned()),
@@ -178,7 +183,7 @@ pub(crate) fn complete(disk: OwnedFd, shm_bytes: u64) -> Result<OwnedFd, JailErr
 /// The same for a zygote, which shares the jailer's pid namespace: of `/proc` it sees its own processes.
 pub(crate) fn complete_for_zygote(disk: OwnedFd, shm_bytes: u64) -> Result<(), JailError> {
     chdir("/").at(Step::MountRoot, "/")?;
-    mount("proc", "proc", "proc", PROC_FLAGS, c"hidepid=2").at(Step::MountProc, "proc")?;
+    new_proc("proc", Some(c"hidepid=2"))?;
     cover_proc()?;
     mount_shm(shm_bytes)?;
     mount_disk(disk).map(drop)
@@ -236,11 +241,6 @@ fn populate(entries: &[RootEntry], binds: &[(PathBuf, OwnedFd, bool)]) -> Result
 
 fn empty_file(path: &Path) -> rustix::io::Result<()> {
     openat(CWD, path, OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(0o644)).map(drop)
-}
-
-fn mount_proc() -> Result<(), JailError> {
-    mount("proc", "proc", "proc", PROC_FLAGS, None).at(Step::MountProc, "proc")?;
-    cover_proc()
 }
 
 fn cover_proc() -> Result<(), JailError> {

@@ -1,7 +1,8 @@
 //! Control groups, version 1 and 2, hybrid hosts included.
 //!
-//! [`Hierarchy::discover`] finds where this process may make groups; a limit that cannot be enforced there is an error, never ignored. Each sandbox gets one [`Group`]. All groups of one jailer live
-//! below a folder that names the jailer ([`instance_name`]), so that the next jailer can tell orphans from the living.
+//! [`Hierarchy::discover`] finds where this process may make groups; a limit that cannot be enforced there is an error, never
+//! ignored. Each sandbox gets one [`Group`]. All groups of one jailer live below a folder that names the jailer ([`instance_name`]),
+//! so that the next jailer can tell orphans from the living.
 
 mod v1;
 mod v2;
@@ -133,15 +134,12 @@ impl Hierarchy {
             Self::V1(hierarchy) => hierarchy.folders().to_vec(),
             Self::V2(hierarchy) => vec![hierarchy.folder.clone()],
         };
-        let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-        // The kernel lets go of a group a moment after its last process. What stays busy for longer is swept by the next jailer.
-        for _ in 0..200 {
+        // What stays busy for longer is swept by the next jailer.
+        within_a_second(|| {
             folders.iter().for_each(|folder| remove_groups(folder));
-            if !folders.iter().any(|folder| folder.exists()) {
-                break;
-            }
-            rustix::event::poll(&mut [], Some(&pause)).ok();
-        }
+            Ok(!folders.iter().any(|folder| folder.exists()))
+        })
+        .ok();
         if let Self::V2(hierarchy) = self {
             hierarchy.remove();
         }
@@ -237,24 +235,27 @@ impl Group {
         }
         Ok(gone)
     }
-}
 
-impl Group {
     /// Removes the group, waiting a second for the kernel to let go of it, which is far more than it needs.
     ///
     /// # Errors
     /// As [`Self::remove`].
     pub fn remove_soon(&self) -> io::Result<bool> {
-        let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-        for _ in 0..200 {
-            if self.remove()? {
-                return Ok(true);
-            }
-            // Only a pause: cut short it is tried again a little earlier.
-            rustix::event::poll(&mut [], Some(&pause)).ok();
-        }
-        Ok(false)
+        within_a_second(|| self.remove())
     }
+}
+
+/// Tries until it is done, for a second: the kernel lets go of a group a moment after its last process.
+fn within_a_second(mut done: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
+    let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+    for _ in 0..200 {
+        if done()? {
+            return Ok(true);
+        }
+        // Only a pause: cut short it is tried again a little earlier.
+        rustix::event::poll(&mut [], Some(&pause)).ok();
+    }
+    Ok(false)
 }
 
 /// One more for process 1 of the sandbox, which is ours.

@@ -1,42 +1,11 @@
-//! Beginning and end: exit codes, kills, failures by name, and that nothing outlives the jailer or its server.
+//! Beginning and end: failures by name, and that nothing outlives the jailer or its server.
 
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use fumehood_jail::protocol::{Reply, Request, RootEntry, receive, send};
-use rustix::pipe::{PipeFlags, pipe_with};
+use fumehood_jail::protocol::RootEntry;
 
 use crate::jail;
-use crate::rig::{Rig, only_child};
-
-#[test]
-fn a_program_runs_and_its_exit_code_comes_back() {
-    let mut rig = jail!();
-    let run = rig.sh("echo out; echo err >&2; exit 7");
-    assert_eq!((run.stdout.as_str(), run.stderr.as_str(), run.code()), ("out\n", "err\n", 7), "{run:?}");
-    assert_eq!(rig.sh("kill -SEGV $$").report.wait_status.unwrap() & 0x7f, 11);
-}
-
-#[test]
-fn the_end_of_the_program_is_the_end_of_everything_it_started() {
-    let mut rig = jail!();
-    let begun = Instant::now();
-    // The pipes stay open in the children; reading them to the end ends only when all are dead.
-    let run =
-        rig.sh("sleep 1000 & setsid sleep 1000 & (setsid sh -c 'trap \"\" TERM HUP; sleep 1000' &) ; echo started");
-    assert_eq!(run.stdout, "started\n");
-    assert!(begun.elapsed() < Duration::from_secs(5));
-}
-
-#[test]
-fn a_kill_ends_everything_at_once() {
-    let mut rig = jail!();
-    let spec = rig.spec(&["/bin/sh", "-c", "setsid sleep 1000 & trap '' TERM; while :; do :; done"]);
-    let begun = Instant::now();
-    let run = rig.run(spec, Some(Duration::from_millis(100)));
-    assert_eq!(run.report.wait_status, None, "{run:?}");
-    assert!(begun.elapsed() < Duration::from_secs(2));
-}
+use crate::rig::{Channels, Rig, only_child};
 
 #[test]
 fn a_step_that_fails_is_named_and_nothing_runs() {
@@ -71,16 +40,12 @@ fn a_name_that_would_lead_elsewhere_in_the_cgroup_tree_is_refused() {
 }
 
 /// Starts a sandbox that sleeps, and returns the pid of its process 1 on the host.
-fn sleeper(rig: &mut Rig) -> (i32, Vec<std::os::fd::OwnedFd>) {
+fn sleeper(rig: &mut Rig) -> (i32, Channels) {
     let spec = rig.spec(&["/bin/sleep", "1000"]);
-    let pipes: Vec<_> = (0..4).map(|_| pipe_with(PipeFlags::CLOEXEC).unwrap()).collect();
-    let fds = [pipes[0].0.as_fd(), pipes[1].1.as_fd(), pipes[2].1.as_fd(), pipes[3].0.as_fd()];
-    send(&rig.jailer.link.socket, &Request::Spawn(Box::new(spec)), &fds).unwrap();
-    let started = receive::<Reply>(&rig.jailer.link.socket).unwrap().unwrap();
-    assert!(matches!(started.0, Reply::Started { .. }), "{started:?}");
-    rustix::io::write(&pipes[3].1, &[1]).unwrap();
-    let pid = only_child(rig.inner());
-    (pid, pipes.into_iter().flat_map(|(a, b)| [a, b]).collect())
+    let channels = rig.launch(spec);
+    rig.started();
+    channels.open_gate();
+    (only_child(rig.inner()), channels)
 }
 
 fn gone(pid: i32) -> bool {

@@ -1,9 +1,13 @@
 //! The jail against this machine's kernel. Where a kernel feature is missing each test says so and passes; CI fails on that line.
 
 mod confinement;
+mod ends;
+/// The same for programs that are forked from a zygote.
+#[expect(clippy::duplicate_mod, reason = "the same promises, held by forks")]
+#[path = "ends.rs"]
+mod ends_of_forks;
 mod lifecycle;
 mod limits;
-/// The same for programs that are forked from a zygote.
 #[expect(clippy::duplicate_mod, reason = "the same promises, held by forks")]
 #[path = "limits.rs"]
 mod limits_of_forks;

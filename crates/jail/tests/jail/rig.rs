@@ -106,6 +106,18 @@ pub(crate) struct Rig {
     pub(crate) zygote: Option<u64>,
 }
 
+/// Every end of what connects a sandbox with its host, so that none is closed.
+pub(crate) struct Channels {
+    to_gate: OwnedFd,
+    _kept: Vec<OwnedFd>,
+}
+
+impl Channels {
+    pub(crate) fn open_gate(&self) {
+        rustix::io::write(&self.to_gate, &[1]).unwrap();
+    }
+}
+
 /// What became of one program.
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -230,6 +242,26 @@ impl Rig {
             control: self.zygote.is_some(),
             zygote: self.zygote,
         }
+    }
+
+    /// Has a sandbox started and does not wait for anything.
+    pub(crate) fn launch(&self, spec: JailSpec) -> Channels {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let (stdin, stdout, stderr, (gate, to_gate)) = (pipe(), pipe(), pipe(), pipe());
+        let (near, control) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut fds = vec![stdin.0.as_fd(), stdout.1.as_fd(), stderr.1.as_fd(), gate.as_fd()];
+        if spec.control {
+            fds.push(control.as_fd());
+        }
+        send(&self.jailer.link.socket, &Request::Spawn(Box::new(spec)), &fds).unwrap();
+        let kept = [stdin.0, stdin.1, stdout.0, stdout.1, stderr.0, stderr.1, gate, near.into(), control.into()];
+        Channels { to_gate, _kept: kept.into() }
+    }
+
+    /// Waits until a sandbox has started, the only thing that can be heard of.
+    pub(crate) fn started(&self) {
+        let started = receive::<Reply>(&self.jailer.link.socket).unwrap().unwrap();
+        assert!(matches!(started.0, Reply::Started { .. }), "{started:?}");
     }
 
     /// Runs a shell script to its end.
