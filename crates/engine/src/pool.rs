@@ -187,7 +187,7 @@ impl Pool {
                     tokio::time::sleep(PAUSE).await;
                 }
             }
-            metrics::gauge!("fumehood_pool_ready").set(self.ready.lock().len() as f64);
+            self.observe();
         }
     }
 
@@ -201,6 +201,10 @@ impl Pool {
         };
         // Ended here, with the lock released.
         drop(surplus);
+        self.observe();
+    }
+
+    fn observe(&self) {
         metrics::gauge!("fumehood_pool_ready").set(self.ready.lock().len() as f64);
     }
 

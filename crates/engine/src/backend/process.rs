@@ -32,6 +32,10 @@ use crate::spec::{ExecutionSpec, FieldError, IsolationLevel, Language, Limits};
 /// Where the runner appears inside.
 const RUNNER_DIR: &str = "/opt/fumehood/runner";
 
+/// The home inside, and matplotlib's folder in it.
+const HOME: &str = "/home/sandbox";
+const MATPLOTLIB: &str = ".config/matplotlib";
+
 /// Runs before JavaScript code: `require` as in older code, and blocking output, since `process.exit()` otherwise loses what does not
 /// fit into the pipe at once.
 const NODE_PRELOAD: &str = "import { createRequire } from 'node:module';
@@ -61,20 +65,13 @@ use zygote::{Listener, Zygotes};
 pub struct ProcessBackend {
     shared: Arc<Shared>,
     image: Image,
-    /// The runner's folder on the host.
-    runner: String,
+    /// What the root of every sandbox consists of: the image and the runner.
+    root: Vec<RootEntry>,
     /// Environment added to every sandbox, by the operator.
     extra_env: Vec<(String, String)>,
     features: BTreeMap<String, String>,
     own_uids: bool,
-    zygotes: Option<(Arc<Zygotes>, Recipe)>,
-}
-
-/// What a preloaded interpreter has been started for.
-#[derive(Debug, Clone, Copy)]
-struct Recipe {
-    /// Cores of an ordinary execution.
-    cpu: f64,
+    zygotes: Option<Arc<Zygotes>>,
 }
 
 /// Starts a jailer; blocks while it does.
@@ -123,7 +120,9 @@ impl ProcessBackend {
         let conversation = shared.begin(link)?;
         // Ends with the runtime; the socket goes with it, and the jailer with the socket.
         tokio::spawn(supervise(Arc::clone(&shared), conversation, launch));
-        Ok(Self { shared, image, runner, extra_env, features, own_uids, zygotes: None })
+        let mut root = image.entries.clone();
+        root.push(RootEntry::Bind { source: runner, target: RUNNER_DIR.to_owned() });
+        Ok(Self { shared, image, root, extra_env, features, own_uids, zygotes: None })
     }
 
     /// Has programs forked from a preloaded interpreter where that gives the same as starting one. `ordinary` is an execution as most are.
@@ -142,38 +141,31 @@ impl ProcessBackend {
         let recipe = ZygoteSpec {
             id: 0,
             name: String::new(),
-            root: self.root(),
+            root: self.root.clone(),
             disk_bytes: 64 << 20,
             links: self.matplotlib_links(),
             argv,
             env,
             limits: jail_limits(&limits),
         };
-        let zygotes = Zygotes::new(config);
+        let zygotes = Zygotes::new(config, cores(ordinary));
         tokio::spawn(Arc::clone(&zygotes).keep(Arc::clone(&self.shared), recipe));
-        self.zygotes = Some((zygotes, Recipe { cpu: ordinary.limits.cpu }));
+        self.zygotes = Some(zygotes);
         self
     }
 
     /// The zygote to fork for this execution, if a fork is what starting an interpreter for it would give.
     fn zygote_for(&self, execution: &ExecutionSpec) -> Option<u64> {
-        let (zygotes, recipe) = self.zygotes.as_ref()?;
-        let same = execution.language == Language::Python
-            && execution.limits.cpu.ceil() <= recipe.cpu.ceil()
-            && execution.env_can_wait();
+        let zygotes = self.zygotes.as_ref()?;
+        let same =
+            execution.language == Language::Python && cores(execution) <= zygotes.cores && execution.env_can_wait();
         if same { zygotes.take() } else { None }
     }
 
     /// What is put into the home for matplotlib, by its path.
     fn matplotlib_links(&self) -> Vec<(String, String)> {
         let links = self.image.matplotlib_links.iter();
-        links.map(|(name, to)| (to.clone(), format!("/home/sandbox/.config/matplotlib/{name}"))).collect()
-    }
-
-    fn root(&self) -> Vec<RootEntry> {
-        let mut root = self.image.entries.clone();
-        root.push(RootEntry::Bind { source: self.runner.clone(), target: RUNNER_DIR.to_owned() });
-        root
+        links.map(|(name, to)| (to.clone(), format!("{HOME}/{MATPLOTLIB}/{name}"))).collect()
     }
 
     fn python(&self, script: &str) -> Vec<String> {
@@ -195,7 +187,7 @@ impl ProcessBackend {
         Ok(JailSpec {
             id,
             name: name.to_owned(),
-            root: self.root(),
+            root: self.root.clone(),
             disk_bytes: execution.limits.disk_bytes,
             disk_inodes: inodes(&execution.limits),
             shm_bytes: (execution.limits.memory_bytes / 2).max(1 << 20),
@@ -209,9 +201,9 @@ impl ProcessBackend {
     }
 
     fn environment(&self, execution: &ExecutionSpec) -> Vec<(String, String)> {
-        let threads = (execution.limits.cpu.ceil() as u64).max(1).to_string();
+        let threads = cores(execution).to_string();
         let mut env: BTreeMap<String, String> = [
-            ("HOME", "/home/sandbox"),
+            ("HOME", HOME),
             ("USER", "sandbox"),
             ("LOGNAME", "sandbox"),
             ("LANG", "C.UTF-8"),
@@ -223,7 +215,7 @@ impl ProcessBackend {
             ("PIP_RETRIES", "1"),
             ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
             ("PIP_NO_INPUT", "1"),
-            ("MPLCONFIGDIR", "/home/sandbox/.config/matplotlib"),
+            ("MPLCONFIGDIR", &format!("{HOME}/{MATPLOTLIB}")),
         ]
         .into_iter()
         .chain(THREADS.map(|name| (name, threads.as_str())))
@@ -294,7 +286,7 @@ impl ProcessBackend {
 
     /// Puts what belongs there into the fresh home.
     fn furnish(&self, disk: &OwnedFd, owner: files::Owner, execution: &ExecutionSpec) -> std::io::Result<()> {
-        files::link_into_home(disk, owner, ".config/matplotlib", &self.image.matplotlib_links)?;
+        files::link_into_home(disk, owner, MATPLOTLIB, &self.image.matplotlib_links)?;
         if let Some((name, code)) = script_file(execution) {
             files::write_into_home(disk, owner, name, code.as_bytes())?;
         }
@@ -304,7 +296,7 @@ impl ProcessBackend {
     fn argv(&self, execution: &ExecutionSpec) -> Result<Vec<String>, FieldError> {
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
         let code = execution.code.as_str();
-        let file = script_file(execution).map(|(name, _)| format!("/home/sandbox/{name}"));
+        let file = script_file(execution).map(|(name, _)| format!("{HOME}/{name}"));
         Ok(match execution.language {
             Language::Python => self.python("start.py"),
             Language::Command => {
@@ -346,6 +338,11 @@ impl ProcessBackend {
             )
         })
     }
+}
+
+/// Whole cores that an execution may use at once.
+fn cores(execution: &ExecutionSpec) -> u64 {
+    (execution.limits.cpu.ceil() as u64).max(1)
 }
 
 /// A script too long for an argument, as a file of the home.
@@ -643,7 +640,7 @@ impl Backend for ProcessBackend {
 
     fn warmed_up(&self) -> BoxFuture<'_, ()> {
         match &self.zygotes {
-            Some((zygotes, _)) => zygotes.tried().boxed(),
+            Some(zygotes) => zygotes.tried().boxed(),
             None => std::future::ready(()).boxed(),
         }
     }

@@ -45,6 +45,8 @@ const LIVED: Duration = Duration::from_secs(10);
 /// The zygote in use.
 pub(super) struct Zygotes {
     config: ZygoteConfig,
+    /// Cores of the executions that it is for; others have their libraries use more threads.
+    pub(super) cores: u64,
     current: Mutex<Option<Current>>,
     worn: Notify,
     /// A start has succeeded or failed.
@@ -63,8 +65,14 @@ pub(super) struct Listener {
 }
 
 impl Zygotes {
-    pub(super) fn new(config: ZygoteConfig) -> Arc<Self> {
-        Arc::new(Self { config, current: Mutex::new(None), worn: Notify::new(), tried: watch::Sender::new(false) })
+    pub(super) fn new(config: ZygoteConfig, cores: u64) -> Arc<Self> {
+        Arc::new(Self {
+            config,
+            cores,
+            current: Mutex::new(None),
+            worn: Notify::new(),
+            tried: watch::Sender::new(false),
+        })
     }
 
     /// A zygote to be forked now, if there is one.
