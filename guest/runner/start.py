@@ -10,13 +10,19 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 CONTROL_FD = 3
 
-# Python put the script's folder first; the runner puts the working directory there before user code runs.
-if sys.path and os.path.abspath(sys.path[0]) == HERE:
-    del sys.path[0]
-sys.path.insert(0, HERE)
-try:
-    from fumehood_runner import main
-finally:
-    sys.path.remove(HERE)
 
-main.serve(CONTROL_FD)
+def load():
+    """The package's main module."""
+    # Python put the script's folder first; the runner puts the working directory there before user code runs.
+    if sys.path and os.path.abspath(sys.path[0]) == HERE:
+        del sys.path[0]
+    sys.path.insert(0, HERE)
+    try:
+        from fumehood_runner import main
+    finally:
+        sys.path.remove(HERE)
+    return main
+
+
+if __name__ == "__main__":
+    load().serve(CONTROL_FD)

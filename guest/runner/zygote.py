@@ -5,7 +5,6 @@ imported ahead. In a forked child this goes on where `start.py` does, with a run
 """
 
 import ctypes
-import os
 import sys
 
 library, control_fd, *modules = sys.argv[1:]
@@ -14,20 +13,15 @@ native = ctypes.PyDLL(library)
 if native.fumehood_zygote_init() != 0:
     print("zygote: this interpreter takes no memory from the library", file=sys.stderr)
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-START = os.path.join(HERE, "start.py")
-CONTROL_FD = 3
+import start
 
 # What a cold start shows to whoever looks.
-sys.orig_argv[sys.orig_argv.index(sys.argv[0]):] = sys.argv[:] = [START]
-if sys.path and os.path.abspath(sys.path[0]) == HERE:
-    del sys.path[0]
-sys.path.insert(0, HERE)
-try:
-    from fumehood_runner import main, preload
-finally:
-    sys.path.remove(HERE)
+sys.orig_argv[sys.orig_argv.index(sys.argv[0]):] = sys.argv[:] = [start.__file__]
+del sys.modules["start"]
+main = start.load()
+
+from fumehood_runner import preload
 
 # Returns in children only.
 runner = preload.fork_from(native, int(control_fd), modules)
-main.serve(CONTROL_FD, runner)
+main.serve(start.CONTROL_FD, runner)
