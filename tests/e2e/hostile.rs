@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
+use crate::forks::forking;
 use crate::limits::resident;
-use crate::server::{brief, server};
+use crate::server::{brief, server, wait_for};
 
 /// Python that speaks the guest protocol on the runner's own socket.
 const FRAMES: &str = "\
@@ -16,7 +17,8 @@ def frame(kind, value, raw=None):
 #[test]
 fn a_forged_result_changes_nothing_of_what_the_host_saw() {
     let server = server!(&[], &[]);
-    let forged = "frame(21, {'exit_code': 0, 'result': 'forged', 'error': None})\n";
+    // With a process beside it the program's word is not enough for its end.
+    let forged = "import subprocess\nsubprocess.Popen(['sleep', '60'])\nframe(21, {'exit_code': 0, 'result': 'forged', 'error': None})\n";
     let failed = server.execute(&format!("{FRAMES}{forged}os._exit(3)"), json!({}));
     assert_eq!(
         (&failed["status"], &failed["outcome"], &failed["exit_code"]),
@@ -26,6 +28,21 @@ fn a_forged_result_changes_nothing_of_what_the_host_saw() {
     assert_eq!(killed["outcome"], "signaled", "{}", brief(&killed));
     let late = server.execute(&format!("{FRAMES}{forged}time.sleep(60)"), json!({"timeout_ms": 500}));
     assert_eq!((&late["status"], &late["outcome"]), (&json!("failed"), &json!("timed_out")), "{}", brief(&late));
+}
+
+#[test]
+fn a_forged_result_is_the_last_word_as_an_exit_would_be() {
+    let Some(server) = forking(&[]) else { return };
+    for code in [0, 3] {
+        let forged = format!("print('before')\nframe(21, {{'exit_code': {code}, 'result': 'forged'}})\n");
+        let goes_on = "begun = time.time()\nwhile time.time() < begun + 60: time.sleep(0.01); print('after')";
+        let ended = server.execute(&format!("{FRAMES}{forged}{goes_on}"), json!({"timeout_ms": 30000}));
+        assert_eq!((&ended["outcome"], &ended["exit_code"]), (&json!("exited"), &json!(code)), "{}", brief(&ended));
+        assert!(ended["stdout"].as_str().unwrap().starts_with("before\n"), "{}", brief(&ended));
+        assert!(ended["metrics"]["duration_ms"].as_f64().unwrap() < 20000.0, "{}", brief(&ended));
+    }
+    // Its place is free again once it is gone.
+    wait_for(|| (server.get("/v1/pool").1["running"] == 0).then_some(()));
 }
 
 #[test]

@@ -56,7 +56,7 @@ const PACE: Duration = Duration::from_millis(2);
 const LARGE_PIECE: usize = 4096;
 
 /// A killed sandbox must be reported gone by then, or the machinery is broken.
-const BURIAL_PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const BURIAL_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What executions are run with; the same for all of an engine.
 pub(crate) struct Means {
@@ -75,8 +75,11 @@ pub(crate) struct Job<'a> {
     pub(crate) queued: Duration,
 }
 
+/// An execution at its end, and what resolves when nothing is left of its sandbox.
+pub(crate) type Driven = (Execution, Option<oneshot::Receiver<()>>);
+
 /// Drives one execution to its end.
-pub(crate) async fn drive(job: Job<'_>) -> Execution {
+pub(crate) async fn drive(job: Job<'_>) -> Driven {
     let Job { means, record, spec, queued } = &job;
     record.update(|execution| {
         execution.status = Status::Running;
@@ -90,12 +93,15 @@ pub(crate) async fn drive(job: Job<'_>) -> Execution {
         None => tokio::select! {
             started = means.backend.start(SandboxSpec { name: &name, execution: spec }) => started,
             // Dropping the start gives the sandbox up; the backend kills what it finds.
-            () = record.cancel.cancelled() => return record.never_ran(means.clock.stamp()),
+            () = record.cancel.cancelled() => return (record.never_ran(means.clock.stamp()), None),
         },
     };
     match started {
-        Ok(sandbox) => Follower::new(&job, sandbox, begun).follow().await,
-        Err(error) => never_started(&job, &error),
+        Ok(sandbox) => {
+            let (follower, gone) = Follower::new(&job, sandbox, begun);
+            (follower.follow().await, Some(gone))
+        }
+        Err(error) => (never_started(&job, &error), None),
     }
 }
 
@@ -131,6 +137,14 @@ struct Held {
     until: Option<Instant>,
 }
 
+/// The way of frames to the guest.
+enum ToGuest {
+    /// The socket has room, as it has nearly always.
+    AtOnce(OwnedWriteHalf),
+    /// The guest did not read for a while: a task writes when it does.
+    Queued(mpsc::Sender<Vec<u8>>),
+}
+
 /// Follows a running sandbox.
 struct Follower<'a> {
     job: &'a Job<'a>,
@@ -141,8 +155,8 @@ struct Follower<'a> {
     /// Frames in, for a runner.
     frames: Option<OwnedReadHalf>,
     decoder: GuestDecoder,
-    /// Frames out; closed for a plain program.
-    to_guest: Option<mpsc::Sender<Vec<u8>>>,
+    /// Frames out; `None` for a plain program.
+    to_guest: Option<ToGuest>,
     /// Writers of frames and standard input; they end with this.
     writers: JoinSet<()>,
     disk: std::os::fd::OwnedFd,
@@ -166,24 +180,24 @@ struct Follower<'a> {
 }
 
 impl<'a> Follower<'a> {
-    fn new(job: &'a Job<'a>, sandbox: Sandbox, starting: Instant) -> Self {
-        let Sandbox { guest, stdin, stdout, stderr, gate, disk, owner, kill, exit, isolation } = sandbox;
+    fn new(job: &'a Job<'a>, sandbox: Sandbox, starting: Instant) -> (Self, oneshot::Receiver<()>) {
+        let Sandbox { guest, stdin, stdout, stderr, gate, disk, owner, kill, exit, gone, isolation } = sandbox;
         job.record.update(|execution| {
             execution.isolation.effective = isolation.level.to_string();
             execution.isolation.features = isolation.features;
         });
         let mut writers = JoinSet::new();
-        writers.spawn(feed(stdin, job.spec.stdin.clone()));
+        if !job.spec.stdin.is_empty() {
+            writers.spawn(feed(stdin, job.spec.stdin.clone()));
+        }
         let (frames, to_guest) = match guest {
             Guest::Program => (None, None),
             Guest::Runner(socket) => {
                 let (read, write) = UnixStream::into_split(socket);
-                let (sender, receiver) = mpsc::channel(FRAMES_AHEAD);
-                writers.spawn(send_frames(write, receiver));
-                (Some(read), Some(sender))
+                (Some(read), Some(ToGuest::AtOnce(write)))
             }
         };
-        Self {
+        let follower = Self {
             job,
             kill,
             stdout,
@@ -208,7 +222,8 @@ impl<'a> Follower<'a> {
             output_events: 0,
             held: Held { stream: Stream::Stdout, bytes: Vec::new(), until: None },
             output_after: Instant::now(),
-        }
+        };
+        (follower, gone)
     }
 
     async fn follow(mut self) -> Execution {
@@ -419,6 +434,10 @@ impl<'a> Follower<'a> {
             }
             GuestFrame::Result(result) => {
                 if self.claim.is_none() {
+                    // The runner's last word: it leaves now, with this code. Files that are to be collected must be at rest first.
+                    if let (Ok(code), None) = (u8::try_from(result.exit_code), &self.job.spec.collect) {
+                        self.kill.conclude(code);
+                    }
                     self.claim = Some(*result);
                 }
             }
@@ -452,8 +471,34 @@ impl<'a> Follower<'a> {
     }
 
     fn send(&mut self, frame: &HostFrame) {
-        let (Some(to_guest), Ok(bytes)) = (&self.to_guest, frame.encode()) else { return };
-        match to_guest.try_send(bytes) {
+        let Ok(bytes) = frame.encode() else { return };
+        let rest = match &self.to_guest {
+            None => return,
+            Some(ToGuest::Queued(_)) => bytes,
+            Some(ToGuest::AtOnce(socket)) => match socket.try_write(&bytes) {
+                Ok(written) => bytes[written..].to_vec(),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => bytes,
+                // A guest that is gone needs no frames.
+                Err(_) => return,
+            },
+        };
+        if !rest.is_empty() {
+            self.queue(rest);
+        }
+    }
+
+    /// For a guest that does not read just now.
+    fn queue(&mut self, bytes: Vec<u8>) {
+        let queue = match self.to_guest.take() {
+            Some(ToGuest::AtOnce(socket)) => {
+                let (sender, receiver) = mpsc::channel(FRAMES_AHEAD);
+                self.writers.spawn(send_frames(socket, receiver));
+                sender
+            }
+            Some(ToGuest::Queued(queue)) => queue,
+            None => return,
+        };
+        match queue.try_send(bytes) {
             // A guest that is gone needs no frames.
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
             // It asks for acknowledgements without reading them: left alone, it could fill this host's memory.
@@ -461,6 +506,7 @@ impl<'a> Follower<'a> {
                 self.end(KillReason::BrokenProtocol("acknowledgements are not read".to_owned()));
             }
         }
+        self.to_guest = Some(ToGuest::Queued(queue));
     }
 
     fn display(&mut self, output: Output) {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::artifacts::ArtifactStore;
@@ -92,17 +92,39 @@ struct Inner {
 }
 
 /// Takes one off a counter when it goes, even by a panic. The counter was raised before.
-struct Counted<'a>(&'a AtomicUsize);
+struct Counted {
+    engine: Arc<Inner>,
+    counter: fn(&Inner) -> &AtomicUsize,
+}
 
-impl<'a> Counted<'a> {
-    fn new(counter: &'a AtomicUsize) -> Self {
-        Self(counter)
+impl Counted {
+    fn new(engine: Arc<Inner>, counter: fn(&Inner) -> &AtomicUsize) -> Self {
+        Self { engine, counter }
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        (self.counter)(&self.engine).fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A place and the memory for it.
+type Place = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
+/// What an execution holds until nothing is left of its sandbox, which may be after its answer: others must not get the memory before.
+struct Rest {
+    gone: Option<oneshot::Receiver<()>>,
+    _place: Place,
+    _running: Counted,
+}
+
+impl Rest {
+    async fn gone(self) {
+        let Some(gone) = self.gone else { return };
+        if tokio::time::timeout(driver::BURIAL_PATIENCE, gone).await.is_err() {
+            tracing::error!("a sandbox that has ended is still not gone; its place is given to others all the same");
+        }
     }
 }
 
@@ -172,34 +194,39 @@ impl Engine {
             let run = async move { runner.run(&record, &spec, accepted).await };
             // In a task of its own, so that even a bug in it ends in an outcome and nobody waits for ever.
             let ended = tokio::spawn(tracing::Instrument::in_current_span(run)).await;
-            let execution = ended.unwrap_or_else(|error| {
+            let (execution, rest) = ended.unwrap_or_else(|error| {
                 tracing::error!(%error, "the task of an execution broke off");
-                kept.broke_off(engine.0.means.clock.stamp())
+                (kept.broke_off(engine.0.means.clock.stamp()), None)
             });
             engine.finish(&kept, execution);
+            if let Some(rest) = rest {
+                rest.gone().await;
+            }
         };
         tokio::spawn(tracing::Instrument::in_current_span(run));
         Ok(ticket)
     }
 
-    async fn run(&self, record: &Record, spec: &ExecutionSpec, accepted: Instant) -> Execution {
+    async fn run(&self, record: &Record, spec: &ExecutionSpec, accepted: Instant) -> (Execution, Option<Rest>) {
         let inner = &self.0;
         let place = {
-            let _queued = Counted::new(&inner.queued);
+            let _queued = Counted::new(Arc::clone(inner), |inner| &inner.queued);
             tokio::select! {
                 biased;
                 () = record.cancel.cancelled() => None,
                 place = self.place(spec) => place,
             }
         };
-        let Some(_place) = place else { return record.never_ran(inner.means.clock.stamp()) };
+        let Some(place) = place else { return (record.never_ran(inner.means.clock.stamp()), None) };
         inner.running.fetch_add(1, Ordering::AcqRel);
-        let _running = Counted::new(&inner.running);
-        driver::drive(Job { means: &inner.means, record, spec, queued: accepted.elapsed() }).await
+        let running = Counted::new(Arc::clone(inner), |inner| &inner.running);
+        let job = Job { means: &inner.means, record, spec, queued: accepted.elapsed() };
+        let (execution, gone) = driver::drive(job).await;
+        (execution, Some(Rest { gone, _place: place, _running: running }))
     }
 
     /// A place and the memory for it, in the order of asking.
-    async fn place(&self, spec: &ExecutionSpec) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
+    async fn place(&self, spec: &ExecutionSpec) -> Option<Place> {
         let place = Arc::clone(&self.0.places).acquire_owned().await.ok()?;
         let memory = Arc::clone(&self.0.memory).acquire_many_owned(mebibytes(spec.limits.memory_bytes)).await.ok()?;
         Some((place, memory))

@@ -319,6 +319,7 @@ mod tests {
                     owner: None,
                     kill: Box::new(NoKill),
                     exit,
+                    gone: oneshot::channel().1,
                     isolation: self.report(),
                 };
                 self.far.lock().push((far, sender));

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! Building --SetUp--> Running ---------------------Ended/killed--> process 1 reaped --> counters read, Exited sent, group removed
-//!        \  \--SetUp--> Forking --Forked--> Running --program reaped: process 1 killed--^
+//!        \  \--SetUp--> Forking --Forked--> Running --program reaped or concluded: process 1 killed--^
 //!         \--Failed/killed------------------------------------------------------------^
 //! ```
 //!
@@ -22,7 +22,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open
 use crate::cgroup::{Group, Hierarchy};
 use crate::error::{At, JailError, Step};
 use crate::identity::IdRange;
-use crate::image::Images;
+use crate::image::{Images, namespace_of};
 use crate::init::await_byte;
 use crate::landlock;
 use crate::mounts;
@@ -106,8 +106,8 @@ enum Program {
     OfProcess1,
     /// To be forked from this zygote once the sandbox is built.
     ToFork(u64, Forking),
-    /// The zygote was asked.
-    Asked,
+    /// The zygote was asked to fork into the pid namespace with this inode.
+    Asked(u64),
     /// A child of this process.
     Forked(OwnedFd, i32),
     /// Forked and reaped, or never to come.
@@ -128,6 +128,21 @@ struct Zygote {
 }
 
 impl Sandbox {
+    /// Takes note of what a forked program read and wrote so far.
+    fn count_bytes(&mut self) {
+        let io = self.io.take().and_then(|file| io::read_to_string(file).ok()).unwrap_or_default();
+        let counter =
+            |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")?.parse().ok());
+        self.exit.bytes_read = counter("rchar");
+        self.exit.bytes_written = counter("wchar");
+    }
+
+    /// Tells the server of the end before everything is taken down.
+    fn tell_exited(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
+        self.told = true;
+        send(server, &Reply::Exited { id, report: self.final_report(), going: true }, &[])
+    }
+
     /// What was seen of it, counters included.
     fn final_report(&mut self) -> ExitReport {
         let counters = self.group.counters();
@@ -279,9 +294,10 @@ impl State {
             Request::Spawn(spec) => {
                 if let Err(error) = self.spawn(&spec, fds) {
                     let report = ExitReport { error: Some(error), ..ExitReport::default() };
-                    send(server, &Reply::Exited { id: spec.id, report }, &[])?;
+                    send(server, &Reply::Exited { id: spec.id, report, going: false }, &[])?;
                 }
             }
+            Request::Conclude { id, code } => self.conclude(id, code, server)?,
             Request::Kill { id } => {
                 if let Some(sandbox) = self.sandboxes.get_mut(&id) {
                     sandbox.killed = true;
@@ -416,27 +432,46 @@ impl State {
         send(server, &Reply::Started { id, uid: sandbox.uid }, &disk)
     }
 
+    /// Ends a program that has said its last word. Giving back the memory of a large program takes longer than most programs run, and is no part
+    /// of the answer.
+    fn conclude(&mut self, id: u64, code: u8, server: &OwnedFd) -> io::Result<()> {
+        self.hear_all(id, server)?;
+        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return Ok(()) };
+        // Of several processes none is to go on after the answer, so their end is waited for.
+        let alone = sandbox.report.is_none() && sandbox.group.processes() == Some(2);
+        let Program::Forked(program, _) = &sandbox.program else { return Ok(()) };
+        if !alone || sandbox.killed || sandbox.told {
+            return Ok(());
+        }
+        for process in [program, &sandbox.init] {
+            // It may have ended by itself a moment ago.
+            pidfd_send_signal(process, Signal::KILL).ok();
+        }
+        sandbox.count_bytes();
+        sandbox.exit.wait_status = Some(i32::from(code) << 8);
+        sandbox.tell_exited(id, server)
+    }
+
     /// Reaps a program that was forked from a zygote, and ends its sandbox.
     fn program_ended(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
         self.hear_all(id, server)?;
         let Some(sandbox) = self.sandboxes.get_mut(&id) else { return Ok(()) };
-        let Program::Forked(program, _) = &sandbox.program else { return Ok(()) };
-        // While it is there, though dead: what it read and wrote, its children included that it waited for.
-        let io = sandbox.io.take().and_then(|file| io::read_to_string(file).ok()).unwrap_or_default();
-        let counter =
-            |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")?.parse().ok());
-        sandbox.exit.bytes_read = counter("rchar");
-        sandbox.exit.bytes_written = counter("wchar");
-        epoll::delete(&self.watch, program).ok();
-        // Killed as a whole it has no end of its own to tell of.
-        sandbox.exit.wait_status = wait_status(program).filter(|_| !sandbox.killed);
-        sandbox.program = Program::Over;
+        let Program::Forked(program, _) = std::mem::replace(&mut sandbox.program, Program::Over) else { return Ok(()) };
+        if !sandbox.told {
+            // While it is there, though dead: what it read and wrote, its children included that it waited for.
+            sandbox.count_bytes();
+        }
+        epoll::delete(&self.watch, &program).ok();
+        let status = wait_status(&program);
         pidfd_send_signal(&sandbox.init, Signal::KILL).ok();
+        if sandbox.told {
+            return Ok(());
+        }
+        // Killed as a whole it has no end of its own to tell of.
+        sandbox.exit.wait_status = status.filter(|_| !sandbox.killed);
         // Nothing of the caller's is left but what it has said; taking down namespaces and mounts is no part of the answer.
         if sandbox.report.is_none() && sandbox.group.processes() == Some(1) {
-            sandbox.told = true;
-            let report = sandbox.final_report();
-            send(server, &Reply::Exited { id, report }, &[])?;
+            sandbox.tell_exited(id, server)?;
         }
         Ok(())
     }
@@ -457,8 +492,10 @@ impl State {
         self.hear_all(id, server)?;
         let Some(mut sandbox) = self.sandboxes.remove(&id) else { return Ok(()) };
         self.forkless.remove(&id);
-        let told = sandbox.told;
-        let final_report = if told { ExitReport::default() } else { sandbox.final_report() };
+        let last_word = match sandbox.told {
+            true => Reply::Gone { id },
+            false => Reply::Exited { id, report: sandbox.final_report(), going: false },
+        };
         let Sandbox { uid, init, report, group, program, .. } = sandbox;
         wait_status(&init);
         self.unwatch(&init);
@@ -474,13 +511,13 @@ impl State {
                     zygote.waiting.retain(|waiting| *waiting != id);
                 }
             }
-            Program::Asked | Program::OfProcess1 | Program::Over => {}
+            Program::Asked(_) | Program::OfProcess1 | Program::Over => {}
         }
         self.place.free_uids.push_back(uid);
         self.remove(group);
         // Whoever hears of the end finds nothing of the sandbox left here.
         drop((init, report));
-        if told { Ok(()) } else { send(server, &Reply::Exited { id, report: final_report }, &[]) }
+        send(server, &last_word, &[])
     }
 
     /// Removes a group, or notes that it has to be tried again.
@@ -535,11 +572,10 @@ impl State {
         while zygote.asked.len() < FORKS_AHEAD {
             let Some(next) = zygote.waiting.pop_front() else { return };
             let Some(sandbox) = self.sandboxes.get_mut(&next) else { continue };
-            let Program::ToFork(_, forking) = std::mem::replace(&mut sandbox.program, Program::Asked) else {
-                continue;
-            };
+            let Program::ToFork(_, forking) = &sandbox.program else { continue };
             // A zygote that is gone is heard of through its socket; this sandbox is then among those it was asked for.
             forking.ask(&zygote.socket).ok();
+            sandbox.program = Program::Asked(forking.pid_namespace);
             zygote.asked.push_back(next);
         }
     }
@@ -568,7 +604,7 @@ impl State {
             Ok(Some((ZygoteReport::Forked { id: sandbox, pid }, _))) => {
                 zygote.asked.retain(|asked| *asked != sandbox);
                 self.ask_zygote(id);
-                self.forked(sandbox, pid, server)
+                self.forked(id, sandbox, pid, server)
             }
             Ok(Some((ZygoteReport::NotForked { id: sandbox, error }, _))) => {
                 zygote.asked.retain(|asked| *asked != sandbox);
@@ -580,17 +616,23 @@ impl State {
         }
     }
 
-    /// A program has come into its sandbox.
-    fn forked(&mut self, id: u64, pid: i32, server: &OwnedFd) -> io::Result<()> {
-        let process = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let Some(process) = process else {
-            self.no_fork(id, JailError::new(Step::ForkZygote, pid.to_string(), "there is no such process"));
-            return Ok(());
+    /// A program has come into its sandbox. What a zygote says is looked at before anything is done with it: it has loaded a great deal of code.
+    fn forked(&mut self, zygote: u64, id: u64, pid: i32, server: &OwnedFd) -> io::Result<()> {
+        let (sandbox, namespace) = match self.sandboxes.get_mut(&id) {
+            Some(sandbox) if let Program::Asked(namespace) = sandbox.program => (sandbox, namespace),
+            _ => {
+                // The sandbox ended meanwhile, and the fork with it.
+                self.reap_orphans();
+                return Ok(());
+            }
         };
-        let Some(sandbox) = self.sandboxes.get_mut(&id).filter(|sandbox| matches!(sandbox.program, Program::Asked))
-        else {
-            // The sandbox ended meanwhile, and the fork with it.
-            wait_status(&process);
+        let process = Some(pid).filter(|pid| *pid > 0).and_then(Pid::from_raw);
+        let process = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let Some(process) = process.filter(|_| pid != sandbox.pid && in_pid_namespace(pid, namespace)) else {
+            if let Some(zygote) = self.zygotes.get(&zygote) {
+                pidfd_send_signal(&zygote.process, Signal::KILL).ok();
+            }
+            self.no_fork(id, JailError::new(Step::ForkZygote, pid.to_string(), "is no process of the sandbox"));
             return Ok(());
         };
         epoll::add(&self.watch, &process, Source::Program(id).to_data(), epoll::EventFlags::IN)?;
@@ -647,6 +689,11 @@ impl State {
             pidfd_send_signal(&zygote.process, Signal::KILL).ok();
         }
     }
+}
+
+/// Whether a process is in the pid namespace with this inode. (`/proc` here shows processes of this namespace and those below.)
+fn in_pid_namespace(pid: i32, inode: u64) -> bool {
+    namespace_of(pid, "pid").is_ok_and(|namespace| spawn::inode(&namespace).is_ok_and(|found| found == inode))
 }
 
 fn no_zygote(id: u64) -> JailError {

@@ -141,6 +141,14 @@ pub enum Request {
         /// The sandbox.
         id: u64,
     },
+    /// A forked program has said that it ends now, with this exit code: nothing of what it does after that counts. If it is the only process left
+    /// it is killed and `Exited` follows at once; otherwise its end is waited for as ever. Unknown ids are ignored.
+    Conclude {
+        /// The sandbox.
+        id: u64,
+        /// Exit code, 0 to 255.
+        code: u8,
+    },
     /// Start a zygote. Beside it: a pipe for what it prints.
     StartZygote(Box<ZygoteSpec>),
     /// End a zygote; what was forked from it lives on. Unknown ids are ignored.
@@ -199,6 +207,13 @@ pub enum Reply {
         id: u64,
         /// What was seen.
         report: ExitReport,
+        /// Its memory and namespaces are still being taken down: `Gone` follows.
+        going: bool,
+    },
+    /// Nothing is left of a sandbox that was going.
+    Gone {
+        /// The sandbox.
+        id: u64,
     },
 }
 
@@ -333,8 +348,13 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, 
         return Ok(Some((serde_json::from_slice(packet)?, fds)));
     }
     let file = fds.pop().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the message is missing"))?;
+    let file = fs::File::from(file);
+    if !file.metadata()?.is_file() {
+        // Reading a pipe could take for ever.
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is in no file"));
+    }
     let mut bytes = Vec::new();
-    fs::File::from(file).take(MAX_MESSAGE as u64).read_to_end(&mut bytes)?;
+    file.take(MAX_MESSAGE as u64).read_to_end(&mut bytes)?;
     Ok(Some((serde_json::from_slice(&bytes)?, fds)))
 }
 
@@ -352,6 +372,13 @@ mod tests {
         assert_eq!(fds.len(), 1);
         drop(left);
         assert!(receive::<Request>(&right).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_message_in_a_pipe_is_refused_instead_of_waited_for() {
+        let ((left, right), (pipe, _to_pipe)) = (packet_pair().unwrap(), rustix::pipe::pipe().unwrap());
+        send_packet(&left, IN_FILE, &[pipe.as_fd()]).unwrap();
+        assert_eq!(receive::<Request>(&right).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub(crate) struct Forking {
     fork: Fork,
     /// In the order in which the zygote wants them.
     fds: Vec<OwnedFd>,
+    /// Inode of the sandbox's pid namespace, in which the fork is to be.
+    pub(crate) pid_namespace: u64,
 }
 
 impl Forking {
@@ -153,11 +155,17 @@ fn forking(
     for kind in ["user", "mnt", "pid", "net", "ipc", "uts"] {
         fds.push(namespace_of(pid, kind)?);
     }
+    let pid_namespace = inode(&fds[doors.0 + doors.1 + 2]).at(Step::EnterImage, "pid namespace")?;
     // Without the gate: a fork is told what to run over its control socket.
     fds.extend(channels.into_iter().enumerate().filter(|(index, _)| *index != 3).map(|(_, fd)| fd));
     fds.push(report);
     let fork = Fork { id: spec.id, limits: spec.limits, cwd: spec.cwd.clone(), drop_groups, doors };
-    Ok(Forking { fork, fds })
+    Ok(Forking { fork, fds, pid_namespace })
+}
+
+/// What tells a namespace from others.
+pub(crate) fn inode(namespace: &OwnedFd) -> std::io::Result<u64> {
+    Ok(rustix::fs::fstat(namespace)?.st_ino)
 }
 
 /// Waits for a process that is known to be ending.

@@ -63,6 +63,10 @@ pub enum Guest {
 pub trait Kill: Send + Sync {
     /// Asks for the end.
     fn kill(&self);
+
+    /// The program has said that it ends now with this exit code, and nothing of what it does afterwards counts: whoever can tell its end at once,
+    /// without waiting until its memory was given back, may do so. Its end is awaited as ever otherwise.
+    fn conclude(&self, _code: u8) {}
 }
 
 /// A sandbox held at its gate.
@@ -85,6 +89,8 @@ pub struct Sandbox {
     pub kill: Box<dyn Kill>,
     /// What the host saw at the end.
     pub exit: oneshot::Receiver<ExitReport>,
+    /// Resolves, with a value or without, when nothing is left of it: at the exit report or some milliseconds later.
+    pub gone: oneshot::Receiver<()>,
     /// Level and layers in force.
     pub isolation: BackendReport,
 }

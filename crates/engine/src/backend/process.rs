@@ -93,6 +93,8 @@ struct Outgoing {
 struct Waiting {
     starting: HashMap<u64, oneshot::Sender<Started>>,
     exits: HashMap<u64, oneshot::Sender<ExitReport>>,
+    /// Dropped when nothing is left of a sandbox.
+    going: HashMap<u64, oneshot::Sender<()>>,
     zygotes: HashMap<u64, Listener>,
 }
 
@@ -249,10 +251,12 @@ impl ProcessBackend {
 
         let (started_sender, started) = oneshot::channel();
         let (exit_sender, mut exit) = oneshot::channel();
+        let (gone_sender, gone) = oneshot::channel();
         {
             let mut waiting = self.shared.waiting.lock();
             waiting.starting.insert(id, started_sender);
             waiting.exits.insert(id, exit_sender);
+            waiting.going.insert(id, gone_sender);
         }
         // From here on dropping this future kills the sandbox.
         let kill = Killer { id, shared: Arc::clone(&self.shared) };
@@ -280,6 +284,7 @@ impl ProcessBackend {
             owner,
             kill: Box::new(kill),
             exit,
+            gone,
             isolation: self.report(),
         })
     }
@@ -436,6 +441,10 @@ impl Kill for Killer {
         // Without a jailer there is no sandbox.
         self.shared.ask(Outgoing { request: Request::Kill { id: self.id }, fds: Vec::new() });
     }
+
+    fn conclude(&self, code: u8) {
+        self.shared.ask(Outgoing { request: Request::Conclude { id: self.id, code }, fds: Vec::new() });
+    }
 }
 
 impl Drop for Killer {
@@ -553,7 +562,9 @@ impl Shared {
     /// Has whoever waits for this request to start a sandbox find that nobody will answer.
     fn give_up(&self, request: &Request) {
         if let Request::Spawn(spec) = request {
-            self.waiting.lock().starting.remove(&spec.id);
+            let mut waiting = self.waiting.lock();
+            waiting.starting.remove(&spec.id);
+            waiting.going.remove(&spec.id);
         }
     }
 
@@ -562,6 +573,7 @@ impl Shared {
         let mut waiting = self.waiting.lock();
         waiting.starting.clear();
         waiting.zygotes.clear();
+        waiting.going.clear();
         for (_, exit) in waiting.exits.drain() {
             // Whoever waited may have given up.
             exit.send(ExitReport { lost: true, ..ExitReport::default() }).ok();
@@ -577,12 +589,16 @@ impl Shared {
                     starting.send(Started { disk, uid }).ok();
                 }
             }
-            Reply::Exited { id, report } => {
-                let exit = self.waiting.lock().exits.remove(&id);
-                if let Some(exit) = exit {
+            Reply::Exited { id, report, going } => {
+                let mut waiting = self.waiting.lock();
+                if !going {
+                    waiting.going.remove(&id);
+                }
+                if let Some(exit) = waiting.exits.remove(&id) {
                     exit.send(translate(report)).ok();
                 }
             }
+            Reply::Gone { id } => drop(self.waiting.lock().going.remove(&id)),
             Reply::ZygoteReady { id } => {
                 let mut waiting = self.waiting.lock();
                 if let Some(ready) = waiting.zygotes.get_mut(&id).and_then(|listener| listener.ready.take()) {

@@ -109,10 +109,28 @@ pub(crate) struct Rig {
 /// Every end of what connects a sandbox with its host, so that none is closed.
 pub(crate) struct Channels {
     to_gate: OwnedFd,
+    to_stdin: OwnedFd,
+    from_stdout: OwnedFd,
+    control: std::os::unix::net::UnixStream,
     _kept: Vec<OwnedFd>,
 }
 
 impl Channels {
+    /// Writes to standard input.
+    pub(crate) fn say(&self, text: &str) {
+        rustix::io::write(&self.to_stdin, text.as_bytes()).unwrap();
+    }
+
+    /// Waits until something is printed.
+    pub(crate) fn listen(&self) {
+        assert!(rustix::io::read(&self.from_stdout, &mut [0; 64]).unwrap() > 0);
+    }
+
+    /// Tells a fork, which waits for it, what to execute.
+    pub(crate) fn execute(&mut self, argv: &[&str]) {
+        writeln!(self.control, "{}", serde_json::to_string(argv).unwrap()).unwrap();
+    }
+
     pub(crate) fn open_gate(&self) {
         rustix::io::write(&self.to_gate, &[1]).unwrap();
     }
@@ -176,7 +194,12 @@ impl Rig {
     }
 
     /// Has programs forked from a zygote from now on, which then execute what they were told.
-    pub(crate) fn forking(mut self) -> Self {
+    pub(crate) fn forking(self) -> Self {
+        self.forking_from(&["/opt/zygote", "zygote"])
+    }
+
+    /// Takes this program for a zygote.
+    pub(crate) fn forking_from(mut self, argv: &[&str]) -> Self {
         let binary = PathBuf::from(env!("CARGO_BIN_EXE_fumehood-jailer"));
         let JailSpec { id, mut root, env, .. } = self.spec(&[]);
         root.push(RootEntry::Bind { source: binary.display().to_string(), target: "/opt/zygote".to_owned() });
@@ -186,14 +209,14 @@ impl Rig {
             root,
             disk_bytes: 1 << 20,
             links: Vec::new(),
-            argv: vec!["/opt/zygote".to_owned(), "zygote".to_owned()],
+            argv: argv.iter().map(|&argument| argument.to_owned()).collect(),
             env,
             limits: limits(),
         };
         let (log, to_log) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         send(&self.jailer.link.socket, &Request::StartZygote(Box::new(spec)), &[to_log.as_fd()]).unwrap();
         drop(to_log);
-        match receive::<Reply>(&self.jailer.link.socket).unwrap().expect("the jailer lives").0 {
+        match self.hear().0 {
             Reply::ZygoteReady { .. } => {}
             other => {
                 let mut text = String::new();
@@ -254,13 +277,23 @@ impl Rig {
             fds.push(control.as_fd());
         }
         send(&self.jailer.link.socket, &Request::Spawn(Box::new(spec)), &fds).unwrap();
-        let kept = [stdin.0, stdin.1, stdout.0, stdout.1, stderr.0, stderr.1, gate, near.into(), control.into()];
-        Channels { to_gate, _kept: kept.into() }
+        let kept = [stdin.0, stdout.1, stderr.0, stderr.1, gate, control.into()];
+        Channels { to_gate, to_stdin: stdin.1, from_stdout: stdout.0, control: near, _kept: kept.into() }
+    }
+
+    /// The next that the jailer says, but for the last of what ended earlier.
+    pub(crate) fn hear(&self) -> (Reply, Vec<OwnedFd>) {
+        loop {
+            match receive(&self.jailer.link.socket).unwrap().expect("the jailer lives") {
+                (Reply::Gone { .. }, _) => {}
+                other => return other,
+            }
+        }
     }
 
     /// Waits until a sandbox has started, the only thing that can be heard of.
     pub(crate) fn started(&self) {
-        let started = receive::<Reply>(&self.jailer.link.socket).unwrap().unwrap();
+        let started = self.hear();
         assert!(matches!(started.0, Reply::Started { .. }), "{started:?}");
     }
 
@@ -304,7 +337,7 @@ impl Rig {
         near.write_all(format!("{argv}\n").as_bytes()).ok();
 
         let (mut disk, mut uid) = (None, None);
-        let report = match receive::<Reply>(socket).unwrap().expect("the jailer lives") {
+        let report = match self.hear() {
             (Reply::Started { id: started, uid: host_uid }, mut fds) => {
                 assert_eq!(started, id);
                 uid = Some(host_uid);
@@ -338,8 +371,8 @@ impl Rig {
         let begun = Instant::now();
         loop {
             assert!(begun.elapsed() < Duration::from_secs(60), "sandbox {id} never ended");
-            match receive::<Reply>(&self.jailer.link.socket).unwrap().expect("the jailer lives").0 {
-                Reply::Exited { id: ended, report } if ended == id => return report,
+            match self.hear().0 {
+                Reply::Exited { id: ended, report, .. } if ended == id => return report,
                 _ => {}
             }
         }

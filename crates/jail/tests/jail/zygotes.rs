@@ -55,17 +55,86 @@ fn when_a_zygote_ends_its_forks_live_on_and_nothing_of_it_is_left() {
     let _channels = rig.launch(spec);
     rig.started();
     send(&rig.jailer.link.socket, &Request::EndZygote { id: zygote }, &[]).unwrap();
-    let gone = receive::<Reply>(&rig.jailer.link.socket).unwrap().unwrap().0;
+    let gone = rig.hear().0;
     assert!(matches!(gone, Reply::ZygoteGone { id, .. } if id == zygote), "{gone:?}");
     let inner = rig.inner();
     let children = std::fs::read_to_string(format!("/proc/{inner}/task/{inner}/children")).unwrap();
     assert_eq!(children.split_whitespace().count(), 2, "process 1 and the fork: {children}");
     send(&rig.jailer.link.socket, &Request::Kill { id }, &[]).unwrap();
-    let exited = receive::<Reply>(&rig.jailer.link.socket).unwrap().unwrap().0;
+    let exited = rig.hear().0;
     assert!(matches!(exited, Reply::Exited { id: ended, .. } if ended == id), "{exited:?}");
     // The next zygote of the same jailer works.
     let mut rig = rig.forking();
     assert_eq!(rig.sh("echo again").stdout, "again\n");
+}
+
+#[test]
+fn a_zygote_that_lies_about_its_forks_is_ended_and_holds_nothing_up() {
+    // Itself, the jailer, the sandbox's process 1 (one of those), nobody.
+    for pid in ["os.getpid()", "1", "os.getpid() + 1", "os.getpid() + 2", "999999", "-1"] {
+        let lie = format!(
+            "import json, os, socket
+s = socket.socket(fileno=3)
+s.send(b'{{\"kind\": \"ready\"}}')
+while True:
+    asked, fds, _, _ = socket.recv_fds(s, 65536, 32)
+    if not asked: break
+    s.send(json.dumps({{'kind': 'forked', 'id': json.loads(asked)['id'], 'pid': {pid}}}).encode())"
+        );
+        let mut rig = jail!().forking_from(&["/usr/bin/python3", "-I", "-c", &lie]);
+        let run = rig.sh("true");
+        assert_eq!(run.report.error.expect("an error").step.to_string(), "fork the preloaded interpreter", "{pid}");
+        let (zygote, gone) = (rig.zygote.take(), rig.hear().0);
+        assert!(matches!(gone, Reply::ZygoteGone { id, .. } if Some(id) == zygote), "{pid}: {gone:?}");
+        assert_eq!(rig.sh("echo again").stdout, "again\n", "{pid}");
+    }
+}
+
+#[test]
+fn a_fork_that_has_said_its_last_word_is_told_of_before_it_is_gone() {
+    let mut rig = jail!().forking();
+    let spec = rig.spec(&[]);
+    let id = spec.id;
+    let mut channels = rig.launch(spec);
+    rig.started();
+    channels.execute(&["/bin/sh", "-c", "echo; read line"]);
+    channels.listen();
+    let conclude = |id| send(&rig.jailer.link.socket, &Request::Conclude { id, code: 7 }, &[]).unwrap();
+    // Of what is not there nothing is heard.
+    conclude(4711);
+    conclude(id);
+    let socket = &rig.jailer.link.socket;
+    match receive::<Reply>(socket).unwrap().unwrap().0 {
+        Reply::Exited { id: ended, report, going: true } if ended == id => {
+            assert_eq!(report.wait_status, Some(7 << 8));
+            assert!(report.cpu_us > 0 && report.memory_peak_bytes > 0, "{report:?}");
+        }
+        other => panic!("unexpected {other:?}"),
+    }
+    let gone = receive::<Reply>(socket).unwrap().unwrap().0;
+    assert!(matches!(gone, Reply::Gone { id: gone } if gone == id), "{gone:?}");
+    let inner = rig.inner();
+    let children = std::fs::read_to_string(format!("/proc/{inner}/task/{inner}/children")).unwrap();
+    assert_eq!(children.split_whitespace().count(), 1, "only the zygote: {children}");
+}
+
+#[test]
+fn a_fork_that_is_not_alone_ends_by_itself_whatever_it_said() {
+    let mut rig = jail!().forking();
+    let spec = rig.spec(&[]);
+    let id = spec.id;
+    let mut channels = rig.launch(spec);
+    rig.started();
+    channels.execute(&["/bin/sh", "-c", "sleep 100 & echo; read line; exit 3"]);
+    channels.listen();
+    send(&rig.jailer.link.socket, &Request::Conclude { id, code: 7 }, &[]).unwrap();
+    channels.say("go\n");
+    match receive::<Reply>(&rig.jailer.link.socket).unwrap().unwrap().0 {
+        Reply::Exited { id: ended, report, going: false } if ended == id => {
+            assert_eq!(report.wait_status, Some(3 << 8));
+        }
+        other => panic!("unexpected {other:?}"),
+    }
 }
 
 #[test]
@@ -108,7 +177,7 @@ fn a_fork_whose_zygote_dies_before_telling_of_it_holds_nothing_up() {
         let mut killed = false;
         loop {
             assert!(begun.elapsed() < Duration::from_secs(10), "nothing was heard of the sandbox");
-            match receive::<Reply>(&rig.jailer.link.socket).unwrap().expect("the jailer lives").0 {
+            match rig.hear().0 {
                 Reply::Exited { id: ended, .. } if ended == id => break,
                 // It came in before the zygote died.
                 Reply::Started { .. } if !killed => {

@@ -89,6 +89,7 @@ impl Backend for Scripted {
                 owner: None,
                 kill: Box::new(Killer(killed)),
                 exit,
+                gone: oneshot::channel().1,
                 isolation: self.report(),
             })
         }
