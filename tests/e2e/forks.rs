@@ -1,13 +1,14 @@
 //! Executions in sandboxes that were forked from a preloaded interpreter: each is as if it were the first one, and nothing is lost with the interpreter.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::limits::{jailer, kill, sandbox_processes, zygote};
-use crate::server::{Server, brief, server, wait_for};
+use crate::server::{Server, brief, images_dir, server, wait_for};
 
 const NO_ZYGOTE: (&str, &str) = ("FUMEHOOD_ZYGOTE__ENABLED", "false");
 
@@ -167,6 +168,39 @@ fn a_module_that_the_image_lacks_is_left_out_and_logged() {
     let Some(server) = forking(&[("FUMEHOOD_ZYGOTE__PRELOAD", "json,no_such_module")]) else { return };
     assert_eq!(server.succeed("import json; json.dumps([1])", json!({}))["result"], "[1]");
     wait_for(|| server.log().contains("no_such_module").then_some(()));
+}
+
+#[test]
+fn an_image_that_is_built_anew_is_taken_up_without_a_restart() {
+    let first = images_dir().join("default").canonicalize().unwrap();
+    let images = tempfile::tempdir().unwrap();
+    let link = |to: &Path| {
+        let next = images.path().join("next");
+        std::os::unix::fs::symlink(to, &next).unwrap();
+        std::fs::rename(&next, images.path().join("default")).unwrap();
+    };
+    link(&first);
+    let Some(server) = Server::start_with(&["--images-dir", images.path().to_str().unwrap()], &[]) else { return };
+    wait_for(|| (forks(&server) > 0.0).then_some(()));
+    let version = "import os; open('/etc/version').read() if os.path.exists('/etc/version') else 'first'";
+    assert_eq!(server.succeed(version, json!({}))["result"], "first");
+
+    let second = images.path().join(".default-second");
+    std::fs::create_dir(&second).unwrap();
+    let manifest = std::fs::read_to_string(first.join("image.json")).unwrap();
+    let mut manifest: Value = serde_json::from_str(&manifest).unwrap();
+    manifest["fingerprint"] = json!("second-second-second");
+    manifest["entries"].as_array_mut().unwrap().push(json!({"kind": "file", "at": "/etc/version", "text": "second"}));
+    std::fs::write(second.join("image.json"), manifest.to_string()).unwrap();
+    let forked = forks(&server);
+    link(&second);
+    // Whatever runs meanwhile succeeds, on the one or the other.
+    wait_for(|| (server.succeed(version, json!({}))["result"] == "second").then_some(()));
+    wait_for(|| (forks(&server) > forked).then_some(()));
+    for _ in 0..10 {
+        assert_eq!(server.succeed(version, json!({}))["result"], "second");
+    }
+    assert_eq!(metric(&server, "fumehood_zygote_losses_total"), 0.0);
 }
 
 /// Thirty-two clients ask all the time while `strike` is called three times; what they got.

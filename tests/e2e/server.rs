@@ -32,7 +32,10 @@ impl Server {
         let data = tempfile::tempdir().unwrap();
         let mut command = Command::new(BINARY);
         command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data.path());
-        command.arg("--images-dir").arg(images_dir()).args(flags).envs(env.iter().copied());
+        if !flags.contains(&"--images-dir") {
+            command.arg("--images-dir").arg(images_dir());
+        }
+        command.args(flags).envs(env.iter().copied());
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let collected = Arc::clone(&log);

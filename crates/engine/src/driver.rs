@@ -21,13 +21,13 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use crate::artifacts::ArtifactStore;
-use crate::backend::{Backend, ExitReport, Guest, Kill, Sandbox, SandboxSpec, StartError, open_gate};
+use crate::backend::{Backend, Control, ExitReport, Guest, Sandbox, SandboxSpec, StartError, open_gate};
 use crate::clock::Clock;
 use crate::config::EngineConfig;
 use crate::event::EventBody;
 use crate::execution::{Execution, ExecutionError, Fault, Metrics, Notice, Outcome, Output, Status};
 use crate::files;
-use crate::pool::Pool;
+use crate::pool::{Busy, Pool};
 use crate::record::{Record, Stream, output_size};
 use crate::spec::ExecutionSpec;
 use crate::verdict::{self, KillReason, Observed, Verdict};
@@ -75,8 +75,16 @@ pub(crate) struct Job<'a> {
     pub(crate) queued: Duration,
 }
 
-/// An execution at its end, and what resolves when nothing is left of its sandbox.
-pub(crate) type Driven = (Execution, Option<oneshot::Receiver<()>>);
+/// What is left of a sandbox after the answer.
+pub(crate) struct Remains {
+    /// Resolves, in whatever way, when nothing is.
+    pub(crate) gone: oneshot::Receiver<()>,
+    /// The pool counts it until then.
+    _busy: Option<Busy>,
+}
+
+/// An execution at its end.
+pub(crate) type Driven = (Execution, Option<Remains>);
 
 /// Drives one execution to its end.
 pub(crate) async fn drive(job: Job<'_>) -> Driven {
@@ -87,11 +95,14 @@ pub(crate) async fn drive(job: Job<'_>) -> Driven {
     });
     let name = record.id.to_string();
     let begun = Instant::now();
-    let ready = means.pool.as_ref().and_then(|pool| pool.claim(spec));
+    let (ready, busy) = match means.pool.as_ref().and_then(|pool| pool.claim(spec)) {
+        Some((ready, busy)) => (ready, Some(busy)),
+        None => (None, None),
+    };
     let started = match ready {
         Some(sandbox) => Ok(sandbox),
         None => tokio::select! {
-            started = means.backend.start(SandboxSpec { name: &name, execution: spec }) => started,
+            started = means.backend.start(SandboxSpec { name: &name, execution: spec, waits: false }) => started,
             // Dropping the start gives the sandbox up; the backend kills what it finds.
             () = record.cancel.cancelled() => return (record.never_ran(means.clock.stamp()), None),
         },
@@ -99,7 +110,7 @@ pub(crate) async fn drive(job: Job<'_>) -> Driven {
     match started {
         Ok(sandbox) => {
             let (follower, gone) = Follower::new(&job, sandbox, begun);
-            (follower.follow().await, Some(gone))
+            (follower.follow().await, Some(Remains { gone, _busy: busy }))
         }
         Err(error) => (never_started(&job, &error), None),
     }
@@ -148,7 +159,7 @@ enum ToGuest {
 /// Follows a running sandbox.
 struct Follower<'a> {
     job: &'a Job<'a>,
-    kill: Box<dyn Kill>,
+    control: Box<dyn Control>,
     stdout: pipe::Receiver,
     stderr: pipe::Receiver,
     open: [bool; 2],
@@ -181,7 +192,7 @@ struct Follower<'a> {
 
 impl<'a> Follower<'a> {
     fn new(job: &'a Job<'a>, sandbox: Sandbox, starting: Instant) -> (Self, oneshot::Receiver<()>) {
-        let Sandbox { guest, stdin, stdout, stderr, gate, disk, owner, kill, exit, gone, isolation } = sandbox;
+        let Sandbox { guest, stdin, stdout, stderr, gate, disk, owner, control, exit, gone, isolation } = sandbox;
         job.record.update(|execution| {
             execution.isolation.effective = isolation.level.to_string();
             execution.isolation.features = isolation.features;
@@ -199,7 +210,7 @@ impl<'a> Follower<'a> {
         };
         let follower = Self {
             job,
-            kill,
+            control,
             stdout,
             stderr,
             open: [true; 2],
@@ -229,7 +240,7 @@ impl<'a> Follower<'a> {
     async fn follow(mut self) -> Execution {
         if let Err(error) = self.prepare() {
             // Only the disk's size can stand in the way here; the files were checked before.
-            self.kill.kill();
+            self.control.kill();
             let report = self.bury().await;
             return self.conclude_unprepared(&report, &error);
         }
@@ -305,7 +316,7 @@ impl<'a> Follower<'a> {
             tracing::debug!(?reason, "sandbox killed");
             self.killed = Some(reason);
         }
-        self.kill.kill();
+        self.control.kill();
     }
 
     /// Reads what is in a pipe now, at most twice its usual capacity, so that a program that never stops writing does not keep this
@@ -436,7 +447,7 @@ impl<'a> Follower<'a> {
                 if self.claim.is_none() {
                     // The runner's last word: it leaves now, with this code. Files that are to be collected must be at rest first.
                     if let (Ok(code), None) = (u8::try_from(result.exit_code), &self.job.spec.collect) {
-                        self.kill.conclude(code);
+                        self.control.conclude(code);
                     }
                     self.claim = Some(*result);
                 }

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::artifacts::ArtifactStore;
 use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::config::EngineConfig;
-use crate::driver::{self, Job, Means};
+use crate::driver::{self, Job, Means, Remains};
 use crate::event::{EventBody, EventLog};
 use crate::execution::{Execution, Status};
 use crate::ids::{ExecutionId, IdSource};
@@ -114,15 +114,15 @@ type Place = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 /// What an execution holds until nothing is left of its sandbox, which may be after its answer: others must not get the memory before.
 struct Rest {
-    gone: Option<oneshot::Receiver<()>>,
+    remains: Option<Remains>,
     _place: Place,
     _running: Counted,
 }
 
 impl Rest {
     async fn gone(self) {
-        let Some(gone) = self.gone else { return };
-        if tokio::time::timeout(driver::BURIAL_PATIENCE, gone).await.is_err() {
+        let Some(mut remains) = self.remains else { return };
+        if tokio::time::timeout(driver::BURIAL_PATIENCE, &mut remains.gone).await.is_err() {
             tracing::error!("a sandbox that has ended is still not gone; its place is given to others all the same");
         }
     }
@@ -221,8 +221,8 @@ impl Engine {
         inner.running.fetch_add(1, Ordering::AcqRel);
         let running = Counted::new(Arc::clone(inner), |inner| &inner.running);
         let job = Job { means: &inner.means, record, spec, queued: accepted.elapsed() };
-        let (execution, gone) = driver::drive(job).await;
-        (execution, Some(Rest { gone, _place: place, _running: running }))
+        let (execution, remains) = driver::drive(job).await;
+        (execution, Some(Rest { remains, _place: place, _running: running }))
     }
 
     /// A place and the memory for it, in the order of asking.

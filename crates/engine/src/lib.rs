@@ -29,7 +29,7 @@ mod verdict;
 
 /// Modules that a preloaded interpreter has loaded unless the operator says otherwise. Each costs every fork a little and saves those
 /// programs that use it much; see docs/benchmarks.md.
-pub const DEFAULT_PRELOAD: [&str; 5] = ["numpy", "pandas", "scipy.stats", "matplotlib.pyplot", "seaborn"];
+pub const DEFAULT_PRELOAD: [&str; 6] = ["asyncio", "numpy", "pandas", "scipy.stats", "matplotlib.pyplot", "seaborn"];
 
 pub use config::EngineConfig;
 pub use engine::{Engine, ListFilter, Load, SubmitError, Ticket};

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -31,6 +31,8 @@ pub struct PoolConfig {
     pub min_ready: usize,
     /// At most so many wait, however much is asked for.
     pub max_ready: usize,
+    /// At most so many that wait and that serve such an execution, together. Executions are not refused for it: fewer wait.
+    pub max_total: usize,
     /// One that has waited longer is replaced.
     pub ttl: Duration,
     /// One whose interpreter is not loaded by then is given up.
@@ -44,6 +46,8 @@ pub struct PoolStatus {
     pub ready: usize,
     /// As many as there should be at the present rate of claims.
     pub target: usize,
+    /// Executions that run of the kind that these are for, whether they got one or not.
+    pub busy: usize,
     /// Executions that got one.
     pub claims: u64,
     /// Executions that could have had one but found none.
@@ -53,25 +57,48 @@ pub struct PoolStatus {
 /// The pool of one recipe.
 pub(crate) struct Pool {
     config: PoolConfig,
+    backend: Arc<dyn Backend>,
     ready: Mutex<VecDeque<Ready>>,
     /// When sandboxes were asked for lately; decides how many should wait.
     demand: Mutex<VecDeque<Instant>>,
     claims: AtomicU64,
     misses: AtomicU64,
+    busy: AtomicUsize,
     /// Something changed that may call for another sandbox.
     changed: Notify,
     closed: CancellationToken,
 }
 
+/// An execution of the kind that a pool is for, as long as anything is left of its sandbox.
+pub(crate) struct Busy(Arc<Pool>);
+
+impl Busy {
+    fn new(pool: Arc<Pool>) -> Self {
+        pool.busy.fetch_add(1, Ordering::Relaxed);
+        Self(pool)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+        // There may be room for another that waits.
+        self.0.changed.notify_one();
+        self.0.observe();
+    }
+}
+
 struct Ready {
     sandbox: Sandbox,
     since: Instant,
+    /// Of the backend when it was started.
+    generation: u64,
 }
 
 impl Ready {
-    fn usable(&mut self, ttl: Duration) -> bool {
+    fn usable(&mut self, ttl: Duration, generation: u64) -> bool {
         let reported = !matches!(self.sandbox.exit.try_recv(), Err(oneshot::error::TryRecvError::Empty));
-        !reported && !hung_up(&self.sandbox.guest) && self.since.elapsed() < ttl
+        self.generation == generation && !reported && !hung_up(&self.sandbox.guest) && self.since.elapsed() < ttl
     }
 }
 
@@ -99,44 +126,52 @@ impl Pool {
     pub(crate) fn start(config: PoolConfig, backend: Arc<dyn Backend>) -> Arc<Self> {
         let pool = Arc::new(Self {
             config,
+            backend,
             ready: Mutex::default(),
             demand: Mutex::default(),
             claims: AtomicU64::new(0),
             misses: AtomicU64::new(0),
+            busy: AtomicUsize::new(0),
             changed: Notify::new(),
             closed: CancellationToken::new(),
         });
         let filled = Arc::clone(&pool);
         tokio::spawn(async move {
             // What is being started is given up with this future; the backend kills it.
-            filled.closed.run_until_cancelled(filled.keep_filled(&*backend)).await;
+            filled.closed.run_until_cancelled(filled.keep_filled()).await;
         });
         pool
     }
 
-    /// A ready sandbox for this execution, if it is one for which there are any and one waits.
-    pub(crate) fn claim(&self, spec: &ExecutionSpec) -> Option<Sandbox> {
+    /// A ready sandbox for this execution, if it is one for which there are any and one waits. The other is to be kept until nothing is left of
+    /// the execution's sandbox, wherever it came from.
+    pub(crate) fn claim(self: &Arc<Self>, spec: &ExecutionSpec) -> Option<(Option<Sandbox>, Busy)> {
         if !fits(spec, &self.config.recipe) {
             return None;
         }
         let asked = Instant::now();
         self.demand.lock().push_back(asked);
+        let generation = self.backend.generation();
         let mut ready = self.ready.lock();
         let mut found = None;
         while let Some(mut next) = ready.pop_front() {
-            if next.usable(self.config.ttl) {
+            if next.usable(self.config.ttl, generation) {
                 found = Some(next.sandbox);
                 break;
             }
         }
         drop(ready);
+        if let Some(sandbox) = &found {
+            sandbox.control.hurry();
+        }
         let counter = if found.is_some() { &self.claims } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
         metrics::counter!("fumehood_pool_claims_total", "found" => if found.is_some() { "yes" } else { "no" })
             .increment(1);
         metrics::histogram!("fumehood_pool_claim_seconds").record(asked.elapsed());
+        let busy = Busy::new(Arc::clone(self));
         self.changed.notify_one();
-        found
+        Some((found, busy))
     }
 
     /// The pool now.
@@ -144,6 +179,7 @@ impl Pool {
         PoolStatus {
             ready: self.ready.lock().len(),
             target: self.target(),
+            busy: self.busy.load(Ordering::Relaxed),
             claims: self.claims.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
         }
@@ -161,12 +197,13 @@ impl Pool {
             demand.pop_front();
         }
         let per_second = demand.len() as f64 / MEMORY.as_secs_f64();
-        target(&self.config, per_second)
+        let room = self.config.max_total.saturating_sub(self.busy.load(Ordering::Relaxed));
+        target(&self.config, per_second).min(room)
     }
 
-    async fn keep_filled(&self, backend: &dyn Backend) {
+    async fn keep_filled(&self) {
         let mut number: u64 = 0;
-        backend.warmed_up().await;
+        self.backend.warmed_up().await;
         loop {
             self.discard_unusable();
             if self.ready.lock().len() >= self.target() {
@@ -180,8 +217,10 @@ impl Pool {
                 tokio::time::sleep(COURTESY).await;
             }
             number += 1;
-            match self.make(backend, number).await {
-                Ok(sandbox) => self.ready.lock().push_back(Ready { sandbox, since: Instant::now() }),
+            // Before it is started: should it change meanwhile, one too many is thrown away.
+            let generation = self.backend.generation();
+            match self.make(number).await {
+                Ok(sandbox) => self.ready.lock().push_back(Ready { sandbox, since: Instant::now(), generation }),
                 Err(error) => {
                     tracing::warn!(%error, "no sandbox could be made ready");
                     tokio::time::sleep(PAUSE).await;
@@ -205,17 +244,20 @@ impl Pool {
     }
 
     fn observe(&self) {
+        metrics::gauge!("fumehood_pool_busy").set(self.busy.load(Ordering::Relaxed) as f64);
         metrics::gauge!("fumehood_pool_ready").set(self.ready.lock().len() as f64);
     }
 
     fn discard_unusable(&self) {
-        self.ready.lock().retain_mut(|ready| ready.usable(self.config.ttl));
+        let generation = self.backend.generation();
+        self.ready.lock().retain_mut(|ready| ready.usable(self.config.ttl, generation));
     }
 
     /// Starts one and waits until its interpreter is loaded.
-    async fn make(&self, backend: &dyn Backend, number: u64) -> Result<Sandbox, StartError> {
+    async fn make(&self, number: u64) -> Result<Sandbox, StartError> {
         let name = format!("ready-{number}");
-        let mut sandbox = backend.start(SandboxSpec { name: &name, execution: &self.config.recipe }).await?;
+        let mut sandbox =
+            self.backend.start(SandboxSpec { name: &name, execution: &self.config.recipe, waits: true }).await?;
         let failed = |cause: &dyn std::fmt::Display| StartError::Step {
             step: "make a sandbox ready".to_owned(),
             cause: cause.to_string(),
@@ -260,7 +302,7 @@ mod tests {
     use tokio::net::unix::pipe;
 
     use super::*;
-    use crate::backend::{BackendReport, ExitReport, Kill};
+    use crate::backend::{BackendReport, Control, ExitReport};
     use crate::spec::{ExecutionRequest, FieldError, LimitPolicy};
 
     fn spec(change: impl FnOnce(&mut ExecutionRequest)) -> ExecutionSpec {
@@ -271,7 +313,14 @@ mod tests {
 
     fn config(min_ready: usize, max_ready: usize) -> PoolConfig {
         let recipe = spec(|_| {});
-        PoolConfig { recipe, min_ready, max_ready, ttl: Duration::from_secs(60), start_timeout: Duration::from_secs(5) }
+        PoolConfig {
+            recipe,
+            min_ready,
+            max_ready,
+            max_total: 8,
+            ttl: Duration::from_secs(60),
+            start_timeout: Duration::from_secs(5),
+        }
     }
 
     /// Sandboxes that are nothing but their channels.
@@ -284,7 +333,7 @@ mod tests {
 
     struct NoKill;
 
-    impl Kill for NoKill {
+    impl Control for NoKill {
         fn kill(&self) {}
     }
 
@@ -317,7 +366,7 @@ mod tests {
                     gate: gate.try_clone().unwrap(),
                     disk,
                     owner: None,
-                    kill: Box::new(NoKill),
+                    control: Box::new(NoKill),
                     exit,
                     gone: oneshot::channel().1,
                     isolation: self.report(),
@@ -328,6 +377,11 @@ mod tests {
             }
             .boxed()
         }
+    }
+
+    /// Whether an ordinary execution finds one.
+    fn found(pool: &Arc<Pool>) -> bool {
+        pool.claim(&spec(|_| {})).expect("it is of the kind").0.is_some()
     }
 
     async fn until(condition: impl Fn() -> bool) {
@@ -343,7 +397,7 @@ mod tests {
         let backend = Arc::new(Hollow::default());
         let pool = Pool::start(config(2, 2), Arc::clone(&backend) as _);
         until(|| pool.status().ready == 2).await;
-        assert!(pool.claim(&spec(|_| {})).is_some());
+        assert!(found(&pool));
         until(|| pool.status().ready == 2).await;
         assert_eq!(backend.started.load(Ordering::SeqCst), 3);
         assert_eq!((pool.status().claims, pool.status().misses), (1, 0));
@@ -358,12 +412,12 @@ mod tests {
         until(|| pool.status().ready == 1).await;
         let (_far, end) = backend.far.lock().remove(0);
         end.send(ExitReport::default()).unwrap();
-        assert!(pool.claim(&spec(|_| {})).is_none());
+        assert!(!found(&pool));
         assert_eq!(pool.status().misses, 1);
         // Nor one whose interpreter is gone before its end was reported.
         until(|| pool.status().ready == 1).await;
         backend.far.lock().clear();
-        assert!(pool.claim(&spec(|_| {})).is_none());
+        assert!(!found(&pool));
     }
 
     #[tokio::test]
@@ -384,7 +438,29 @@ mod tests {
             r.stdin = "x".to_owned();
             r.env.insert("TOKEN".to_owned(), "b".to_owned());
         };
-        assert!(pool.claim(&spec(free)).is_some(), "the clock is the host's, and standard input is a pipe still empty");
+        assert!(
+            pool.claim(&spec(free)).is_some_and(|(sandbox, _)| sandbox.is_some()),
+            "the clock is the host's, and standard input is a pipe still empty"
+        );
+    }
+
+    #[tokio::test]
+    async fn fewer_wait_while_many_serve() {
+        let backend = Arc::new(Hollow::default());
+        let pool = Pool::start(PoolConfig { max_total: 3, ..config(2, 2) }, Arc::clone(&backend) as _);
+        until(|| pool.status().ready == 2).await;
+        let ordinary = spec(|_| {});
+        let (first, second) = (pool.claim(&ordinary).unwrap(), pool.claim(&ordinary).unwrap());
+        until(|| pool.status().ready == 1).await;
+        assert_eq!((pool.status().busy, pool.status().target), (2, 1));
+        // One that finds none counts too.
+        let third = pool.claim(&ordinary).unwrap();
+        let fourth = pool.claim(&ordinary).unwrap();
+        assert!(third.0.is_some() && fourth.0.is_none());
+        assert_eq!((pool.status().busy, pool.status().target), (4, 0));
+        drop((first, second, third, fourth));
+        until(|| pool.status().ready == 2).await;
+        assert_eq!(pool.status().busy, 0);
     }
 
     #[test]

@@ -287,13 +287,15 @@ pub(crate) struct Pool {
     pub(crate) min_ready: u64,
     /// How many wait at most, however much is asked for; 0 for no pool.
     pub(crate) max_ready: u64,
+    /// How many wait and serve ordinary executions at most, together; while many serve, fewer wait.
+    pub(crate) max_total: u64,
     /// Seconds after which one that was not needed is replaced.
     pub(crate) ttl_s: u64,
 }
 
 impl Default for Pool {
     fn default() -> Self {
-        Self { min_ready: 2, max_ready: 8, ttl_s: 1800 }
+        Self { min_ready: 2, max_ready: 8, max_total: 1000, ttl_s: 1800 }
     }
 }
 
@@ -476,6 +478,10 @@ impl Config {
         if self.pool.max_ready > 0 && self.pool.min_ready > self.pool.max_ready {
             layers.refuse("pool.min_ready", format!("must be at most pool.max_ready = {}", self.pool.max_ready));
         }
+        if self.pool.max_total < self.pool.max_ready {
+            let message = format!("must be at least pool.max_ready = {}", self.pool.max_ready);
+            layers.refuse("pool.max_total", message);
+        }
         for (key, value) in positive {
             if value == 0 {
                 layers.refuse(key, "must be at least 1");
@@ -609,6 +615,7 @@ impl Config {
             recipe: self.ordinary()?,
             min_ready: count(self.pool.min_ready),
             max_ready: count(self.pool.max_ready),
+            max_total: count(self.pool.max_total),
             ttl: Duration::from_secs(self.pool.ttl_s),
             start_timeout: Duration::from_secs(self.engine.start_timeout_s),
         }))

@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
-use fumehood_engine::backend::process::{Launch, ProcessBackend, ZygoteConfig};
+use fumehood_engine::backend::process::{Launch, ProcessBackend, Renewal, ZygoteConfig};
 use fumehood_engine::clock::SystemClock;
 use fumehood_engine::ids::UlidSource;
 use fumehood_engine::image::Image;
@@ -22,6 +22,7 @@ pub(crate) struct Node {
     launch: Launch,
     image: Image,
     runner: PathBuf,
+    renewal: Renewal,
     extra_env: Vec<(String, String)>,
     config: EngineConfig,
     zygote: Option<(ZygoteConfig, ExecutionSpec)>,
@@ -57,6 +58,17 @@ impl Node {
         let image = Image::open(&images_dir, image)?;
         let runner = runner::install(&data_dir, &image)
             .with_context(|| format!("cannot write the runner below {}", data_dir.display()))?;
+        let renewal: Renewal = Box::new(move |image| {
+            let renew = || {
+                if image.is_current(&images_dir)? {
+                    return Ok(None);
+                }
+                let newer = Image::open(&images_dir, &image.name)?;
+                let runner = runner::install(&data_dir, &newer)?;
+                anyhow::Ok(Some((newer, runner.display().to_string())))
+            };
+            renew().map_err(|error| format!("{error:#}"))
+        });
         let jailer = JailerConfig {
             uid_base: config.process.uid_base,
             uid_count: config.process.uid_count,
@@ -72,7 +84,7 @@ impl Node {
         });
         let link = launch()?;
         let extra_env = config.process.env.clone().into_iter().collect();
-        Ok((Self { link, launch, image, runner, extra_env, config: engine, zygote: None }, process))
+        Ok((Self { link, launch, image, runner, renewal, extra_env, config: engine, zygote: None }, process))
     }
 
     /// The same with a preloaded interpreter, for executions like `ordinary`.
@@ -91,9 +103,10 @@ impl Node {
         let runner = self.runner.display().to_string();
         let backend = ProcessBackend::new(self.link, self.launch, self.image, runner, self.extra_env)?;
         let backend = match self.zygote {
-            Some((config, ordinary)) => backend.with_zygote(config, &ordinary),
+            Some((config, ordinary)) => backend.with_zygote(config, ordinary),
             None => backend,
-        };
+        }
+        .with_renewal(self.renewal);
         let engine = Engine::new(self.config, Arc::new(backend), Arc::new(SystemClock), Arc::new(UlidSource))?;
         Ok(engine)
     }

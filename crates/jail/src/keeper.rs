@@ -19,7 +19,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 
-use crate::cgroup::{Group, Hierarchy};
+use crate::cgroup::{Group, Hierarchy, Weight};
 use crate::error::{At, JailError, Step};
 use crate::identity::IdRange;
 use crate::image::{Images, namespace_of};
@@ -88,6 +88,8 @@ struct Sandbox {
     init: OwnedFd,
     /// The server asked for its end.
     killed: bool,
+    /// Nobody needs it yet.
+    waits: bool,
     /// The server knows of its end.
     told: bool,
     /// `None` once it is closed at the other end.
@@ -298,6 +300,12 @@ impl State {
                 }
             }
             Request::Conclude { id, code } => self.conclude(id, code, server)?,
+            Request::Hurry { id } => {
+                if let Some(sandbox) = self.sandboxes.get_mut(&id) {
+                    sandbox.waits = false;
+                    sandbox.group.set_weight(Weight::Full);
+                }
+            }
             Request::Kill { id } => {
                 if let Some(sandbox) = self.sandboxes.get_mut(&id) {
                     sandbox.killed = true;
@@ -362,6 +370,7 @@ impl State {
                 pid,
                 init: pidfd,
                 killed: false,
+                waits: spec.waits,
                 told: false,
                 report: Some(report),
                 group,
@@ -427,6 +436,10 @@ impl State {
 
     fn tell_started(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
         let Some(sandbox) = self.sandboxes.get_mut(&id) else { return Ok(()) };
+        if sandbox.waits {
+            // Not before: a zygote waits while it is forked, and would wait longer.
+            sandbox.group.set_weight(Weight::Least);
+        }
         let disk = sandbox.disk.take();
         let disk: Vec<BorrowedFd<'_>> = disk.iter().map(AsFd::as_fd).collect();
         send(server, &Reply::Started { id, uid: sandbox.uid }, &disk)

@@ -38,6 +38,7 @@ pub(crate) fn run(means: &mut Means<'_>, owner: Owner) -> Result<(), JailError> 
             open_files: 64,
         },
         control: false,
+        waits: false,
         zygote: None,
     };
     let pipe = || pipe_with(PipeFlags::CLOEXEC).at(Step::CreateChannel, "probe");

@@ -53,6 +53,8 @@ pub struct JailSpec {
     pub cwd: String,
     /// Limits.
     pub limits: JailLimits,
+    /// It waits for somebody to need it: until `Hurry` its program yields to those of others.
+    pub waits: bool,
     /// Whether a control socket follows the pipes; it becomes descriptor 3.
     pub control: bool,
     /// The program is a fork of this zygote instead of `argv`, with the zygote's environment. It is confined before it says a word on its
@@ -148,6 +150,11 @@ pub enum Request {
         id: u64,
         /// Exit code, 0 to 255.
         code: u8,
+    },
+    /// Somebody needs a sandbox that waited. Unknown ids are ignored.
+    Hurry {
+        /// The sandbox.
+        id: u64,
     },
     /// Start a zygote. Beside it: a pipe for what it prints.
     StartZygote(Box<ZygoteSpec>),

@@ -18,6 +18,7 @@ const QUEUED: &str = "fumehood_executions_queued";
 const POOL_CLAIMS: &str = "fumehood_pool_claims_total";
 const POOL_CLAIM: &str = "fumehood_pool_claim_seconds";
 const POOL_READY: &str = "fumehood_pool_ready";
+const POOL_BUSY: &str = "fumehood_pool_busy";
 const SANDBOX_START: &str = "fumehood_sandbox_start_seconds";
 const ZYGOTE_START: &str = "fumehood_zygote_start_seconds";
 const ZYGOTE_LOSSES: &str = "fumehood_zygote_losses_total";
@@ -69,6 +70,7 @@ fn describe() {
     describe_counter!(POOL_CLAIMS, "Ordinary executions, by whether they found a sandbox that waited ready");
     describe_histogram!(POOL_CLAIM, Unit::Seconds, "Time that looking for one took");
     describe_gauge!(POOL_READY, "Sandboxes that wait ready");
+    describe_gauge!(POOL_BUSY, "Executions of the kind that ready sandboxes are for");
     describe_histogram!(
         SANDBOX_START,
         Unit::Seconds,

@@ -23,6 +23,8 @@ pub struct SandboxSpec<'a> {
     pub name: &'a str,
     /// The execution it is for.
     pub execution: &'a ExecutionSpec,
+    /// Nobody needs it yet: until [`Control::hurry`] it yields to those that somebody waits for.
+    pub waits: bool,
 }
 
 /// Whether and how a level works here.
@@ -59,10 +61,13 @@ pub enum Guest {
     Program,
 }
 
-/// Ends a sandbox with everything in it. Idempotent; the exit report follows.
-pub trait Kill: Send + Sync {
-    /// Asks for the end.
+/// What can be done to a sandbox from outside.
+pub trait Control: Send + Sync {
+    /// Asks for the end of everything in it. Idempotent; the exit report follows.
     fn kill(&self);
+
+    /// Somebody needs it now, if it was started to wait ([`SandboxSpec::waits`]).
+    fn hurry(&self) {}
 
     /// The program has said that it ends now with this exit code, and nothing of what it does afterwards counts: whoever can tell its end at once,
     /// without waiting until its memory was given back, may do so. Its end is awaited as ever otherwise.
@@ -86,7 +91,7 @@ pub struct Sandbox {
     /// Owner of files below `disk`, when this process has to set it.
     pub owner: Option<(u32, u32)>,
     /// Ends it.
-    pub kill: Box<dyn Kill>,
+    pub control: Box<dyn Control>,
     /// What the host saw at the end.
     pub exit: oneshot::Receiver<ExitReport>,
     /// Resolves, with a value or without, when nothing is left of it: at the exit report or some milliseconds later.
@@ -171,6 +176,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Waits until starting a sandbox is as quick as it gets, or is known not to become so soon.
     fn warmed_up(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
+    }
+
+    /// Changes when sandboxes are made from something else than before, so that those made earlier are of no use to new executions.
+    fn generation(&self) -> u64 {
+        0
     }
 
     /// Starts a sandbox and holds it at its gate.

@@ -9,11 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use fumehood_jail::Step;
 use fumehood_jail::jailer::JailerLink;
-use fumehood_jail::protocol::{self, JailLimits, JailSpec, Reply, Request, RootEntry, ZygoteSpec};
+use fumehood_jail::protocol::{self, JailSpec, Reply, Request};
 use futures::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -23,56 +21,30 @@ use tokio::net::unix::pipe;
 use tokio::net::{UnixDatagram, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Backend, BackendReport, Ended, ExitReport, FailedStep, Guest, Kill, Sandbox, SandboxSpec, StartError};
-use crate::files;
+use super::{Backend, BackendReport, Control, Ended, ExitReport, FailedStep, Guest, Sandbox, SandboxSpec, StartError};
 use crate::image::Image;
-use crate::runner::LIBRARY_NAME;
-use crate::spec::{ExecutionSpec, FieldError, IsolationLevel, Language, Limits};
+use crate::spec::{ExecutionSpec, FieldError, IsolationLevel, Language};
 
-/// Where the runner appears inside.
-const RUNNER_DIR: &str = "/opt/fumehood/runner";
-
-/// The home inside, and matplotlib's folder in it.
-const HOME: &str = "/home/sandbox";
-const MATPLOTLIB: &str = ".config/matplotlib";
-
-/// Runs before JavaScript code: `require` as in older code, and blocking output, since `process.exit()` otherwise loses what does not
-/// fit into the pipe at once.
-const NODE_PRELOAD: &str = "import { createRequire } from 'node:module';
-globalThis.require = createRequire(process.cwd() + '/');
-for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);";
-
-/// Variables that libraries take their number of threads from. One per core allowed: more would only fight over the quota, and each takes memory.
-const THREADS: [&str; 6] = [
-    "OPENBLAS_NUM_THREADS",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_MAX_THREADS",
-    "POLARS_MAX_THREADS",
-    "RAYON_NUM_THREADS",
-];
-
-/// Longest single argument that the kernel takes; longer scripts travel as a file.
-const LONGEST_ARGUMENT: usize = 120 << 10;
-
+mod base;
 mod zygote;
 
 pub use zygote::ZygoteConfig;
 
+use base::{Base, cores};
 use zygote::{Listener, Zygotes};
 
 /// The backend.
 pub struct ProcessBackend {
     shared: Arc<Shared>,
-    image: Image,
-    /// What the root of every sandbox consists of: the image and the runner.
-    root: Vec<RootEntry>,
-    /// Environment added to every sandbox, by the operator.
-    extra_env: Vec<(String, String)>,
+    /// The newest version of the image.
+    latest: Arc<Mutex<Arc<Base>>>,
     features: BTreeMap<String, String>,
     own_uids: bool,
     zygotes: Option<Arc<Zygotes>>,
 }
+
+/// The image that has taken the place of this one, with the folder of its runner; `None` when it is current. Blocks.
+pub type Renewal = Box<dyn Fn(&Image) -> Result<Option<(Image, String)>, String> + Send + Sync>;
 
 /// Starts a jailer; blocks while it does.
 pub type Launch = Box<dyn Fn() -> Result<JailerLink, fumehood_jail::jailer::StartError> + Send + Sync>;
@@ -122,130 +94,65 @@ impl ProcessBackend {
         let conversation = shared.begin(link)?;
         // Ends with the runtime; the socket goes with it, and the jailer with the socket.
         tokio::spawn(supervise(Arc::clone(&shared), conversation, launch));
-        let mut root = image.entries.clone();
-        root.push(RootEntry::Bind { source: runner, target: RUNNER_DIR.to_owned() });
-        Ok(Self { shared, image, root, extra_env, features, own_uids, zygotes: None })
+        let latest = Arc::new(Mutex::new(Arc::new(Base::new(image, runner, extra_env, 0))));
+        Ok(Self { shared, latest, features, own_uids, zygotes: None })
     }
 
     /// Has programs forked from a preloaded interpreter where that gives the same as starting one. `ordinary` is an execution as most are.
     /// Must be called on the runtime.
     #[must_use]
-    pub fn with_zygote(mut self, config: ZygoteConfig, ordinary: &ExecutionSpec) -> Self {
-        let mut argv = self.python("zygote.py");
-        argv.extend([format!("{RUNNER_DIR}/{LIBRARY_NAME}"), "3".to_owned()]);
-        argv.extend(config.preload.iter().cloned());
-        let mut env = self.environment(ordinary);
-        for (_, threads) in env.iter_mut().filter(|(name, _)| THREADS.contains(&name.as_str())) {
-            // Only a process with one thread can be forked.
-            "1".clone_into(threads);
-        }
-        let limits = Limits { memory_bytes: config.memory_bytes, ..ordinary.limits };
-        let recipe = ZygoteSpec {
-            id: 0,
-            name: String::new(),
-            root: self.root.clone(),
-            disk_bytes: 64 << 20,
-            links: self.matplotlib_links(),
-            argv,
-            env,
-            limits: jail_limits(&limits),
-        };
-        let zygotes = Zygotes::new(config, cores(ordinary));
-        tokio::spawn(Arc::clone(&zygotes).keep(Arc::clone(&self.shared), recipe));
+    pub fn with_zygote(mut self, config: ZygoteConfig, ordinary: ExecutionSpec) -> Self {
+        let zygotes = Zygotes::new(config, ordinary);
+        tokio::spawn(Arc::clone(&zygotes).keep(Arc::clone(&self.shared), Arc::clone(&self.latest)));
         self.zygotes = Some(zygotes);
         self
     }
 
+    /// Has `look` look every few seconds whether the image has been built anew, and takes up what it finds. Must be called on the runtime.
+    #[must_use]
+    pub fn with_renewal(self, look: Renewal) -> Self {
+        tokio::spawn(renew(Arc::clone(&self.latest), self.zygotes.clone(), look));
+        self
+    }
+
+    /// What a sandbox is made from now. While the interpreter of a new version is being loaded it is still the old one.
+    fn base(&self) -> Arc<Base> {
+        let served = self.zygotes.as_ref().and_then(|zygotes| zygotes.base());
+        served.unwrap_or_else(|| Arc::clone(&self.latest.lock()))
+    }
+
     /// The zygote to fork for this execution, if a fork is what starting an interpreter for it would give.
-    fn zygote_for(&self, execution: &ExecutionSpec) -> Option<u64> {
+    fn zygote_for(&self, execution: &ExecutionSpec) -> Option<(u64, Arc<Base>)> {
         let zygotes = self.zygotes.as_ref()?;
         let same =
-            execution.language == Language::Python && cores(execution) <= zygotes.cores && execution.env_can_wait();
+            execution.language == Language::Python && cores(execution) <= zygotes.cores() && execution.env_can_wait();
         if same { zygotes.take() } else { None }
     }
 
-    /// What is put into the home for matplotlib, by its path.
-    fn matplotlib_links(&self) -> Vec<(String, String)> {
-        let links = self.image.matplotlib_links.iter();
-        links.map(|(name, to)| (to.clone(), format!("{HOME}/{MATPLOTLIB}/{name}"))).collect()
-    }
-
-    fn python(&self, script: &str) -> Vec<String> {
-        [&self.image.python, "-u", "-B", &format!("{RUNNER_DIR}/{script}")].map(str::to_owned).into()
-    }
-
-    fn jail_spec(
-        &self,
-        id: u64,
-        name: &str,
-        execution: &ExecutionSpec,
-        zygote: Option<u64>,
-    ) -> Result<JailSpec, FieldError> {
-        let (argv, env) = match zygote {
-            // It has them already; what the caller adds comes with the code.
-            Some(_) => Default::default(),
-            None => (self.argv(execution)?, self.environment(execution)),
-        };
-        Ok(JailSpec {
-            id,
-            name: name.to_owned(),
-            root: self.root.clone(),
-            disk_bytes: execution.limits.disk_bytes,
-            disk_inodes: inodes(&execution.limits),
-            shm_bytes: (execution.limits.memory_bytes / 2).max(1 << 20),
-            argv,
-            env,
-            cwd: execution.cwd.clone(),
-            limits: jail_limits(&execution.limits),
-            control: execution.language == Language::Python,
-            zygote,
-        })
-    }
-
-    fn environment(&self, execution: &ExecutionSpec) -> Vec<(String, String)> {
-        let threads = cores(execution).to_string();
-        let mut env: BTreeMap<String, String> = [
-            ("HOME", HOME),
-            ("USER", "sandbox"),
-            ("LOGNAME", "sandbox"),
-            ("LANG", "C.UTF-8"),
-            ("TZ", "UTC"),
-            ("TMPDIR", "/tmp"),
-            ("TERM", "dumb"),
-            ("PYTHONUNBUFFERED", "1"),
-            // Without a network every retry of pip is time lost; but only when it retries does it say what is wrong.
-            ("PIP_RETRIES", "1"),
-            ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
-            ("PIP_NO_INPUT", "1"),
-            ("MPLCONFIGDIR", &format!("{HOME}/{MATPLOTLIB}")),
-        ]
-        .into_iter()
-        .chain(THREADS.map(|name| (name, threads.as_str())))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect();
-        env.extend(self.image.env.clone());
-        env.extend(self.extra_env.iter().cloned());
-        env.extend(execution.env.clone());
-        env.into_iter().collect()
-    }
-
     async fn try_start(&self, spec: SandboxSpec<'_>) -> Result<Sandbox, StartError> {
-        let Some(zygote) = self.zygote_for(spec.execution) else { return self.start_one(&spec, None).await };
-        match self.start_one(&spec, Some(zygote)).await {
+        let Some((zygote, base)) = self.zygote_for(spec.execution) else {
+            return self.start_one(&spec, self.base(), None).await;
+        };
+        match self.start_one(&spec, Arc::clone(&base), Some(zygote)).await {
             // It died, or could not fork. Nothing of the caller's has run.
             Err(StartError::Step { step, cause }) if step == Step::ForkZygote.to_string() => {
                 tracing::warn!(zygote, cause, "no fork of the preloaded interpreter; the sandbox loads its own");
-                self.start_one(&spec, None).await
+                self.start_one(&spec, base, None).await
             }
             other => other,
         }
     }
 
-    async fn start_one(&self, spec: &SandboxSpec<'_>, zygote: Option<u64>) -> Result<Sandbox, StartError> {
+    async fn start_one(
+        &self,
+        spec: &SandboxSpec<'_>,
+        base: Arc<Base>,
+        zygote: Option<u64>,
+    ) -> Result<Sandbox, StartError> {
         let begun = Instant::now();
         let execution = spec.execution;
         let id = self.shared.next_id();
-        let jail_spec = self.jail_spec(id, spec.name, execution, zygote)?;
+        let jail_spec = JailSpec { waits: spec.waits, ..base.jail_spec(id, spec.name, execution, zygote)? };
         let channels = Channels::new(jail_spec.control).map_err(|error| step("create the pipes", &error))?;
         let Channels { inside, stdin, stdout, stderr, gate, control } = channels;
 
@@ -259,7 +166,7 @@ impl ProcessBackend {
             waiting.going.insert(id, gone_sender);
         }
         // From here on dropping this future kills the sandbox.
-        let kill = Killer { id, shared: Arc::clone(&self.shared) };
+        let remote = Remote { id, shared: Arc::clone(&self.shared), _base: Arc::clone(&base) };
         let outgoing = Outgoing { request: Request::Spawn(Box::new(jail_spec)), fds: inside };
         if !self.shared.ask(outgoing) {
             return Err(step("ask the jailer", &"it is being restarted"));
@@ -273,7 +180,7 @@ impl ProcessBackend {
         let how = if zygote.is_some() { "fork" } else { "exec" };
         metrics::histogram!("fumehood_sandbox_start_seconds", "how" => how).record(begun.elapsed());
         let owner = self.own_uids.then_some((uid, uid));
-        self.furnish(&disk, owner, execution).map_err(|error| step("furnish the home", &error))?;
+        base.furnish(&disk, owner, execution).map_err(|error| step("furnish the home", &error))?;
         Ok(Sandbox {
             guest: control.map_or(Guest::Program, Guest::Runner),
             stdin,
@@ -282,83 +189,12 @@ impl ProcessBackend {
             gate,
             disk,
             owner,
-            kill: Box::new(kill),
+            control: Box::new(remote),
             exit,
             gone,
             isolation: self.report(),
         })
     }
-
-    /// Puts what belongs there into the fresh home.
-    fn furnish(&self, disk: &OwnedFd, owner: files::Owner, execution: &ExecutionSpec) -> std::io::Result<()> {
-        files::link_into_home(disk, owner, MATPLOTLIB, &self.image.matplotlib_links)?;
-        if let Some((name, code)) = script_file(execution) {
-            files::write_into_home(disk, owner, name, code.as_bytes())?;
-        }
-        Ok(())
-    }
-
-    fn argv(&self, execution: &ExecutionSpec) -> Result<Vec<String>, FieldError> {
-        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-        let code = execution.code.as_str();
-        let file = script_file(execution).map(|(name, _)| format!("{HOME}/{name}"));
-        Ok(match execution.language {
-            Language::Python => self.python("start.py"),
-            Language::Command => {
-                let mut argv = execution.argv.clone();
-                argv[0] = self.image.find_program(&argv[0]).ok_or_else(|| {
-                    FieldError::new("argv[0]", format!("the image has no program {:?} on its PATH", argv[0]))
-                })?;
-                argv
-            }
-            Language::Bash => {
-                let bash = self.program(execution, "bash")?;
-                match &file {
-                    Some(path) => words(&[&bash, path]),
-                    None => words(&[&bash, "-c", code]),
-                }
-            }
-            Language::Javascript | Language::Typescript => {
-                let node = self.program(execution, "node")?;
-                // In base64: in a plain data URL a question mark would begin the query.
-                let preload = format!("data:text/javascript;base64,{}", BASE64.encode(NODE_PRELOAD));
-                // As a module, so that `await` works at the top; the preload adds `require` for code written the older way.
-                let kind = if execution.language == Language::Javascript { "module" } else { "module-typescript" };
-                let kind = format!("--input-type={kind}");
-                match &file {
-                    Some(path) => words(&[&node, "--import", &preload, path]),
-                    None => words(&[&node, "--import", &preload, &kind, "-e", code]),
-                }
-            }
-        })
-    }
-
-    /// The interpreter of the execution's language, or why there is none.
-    fn program(&self, execution: &ExecutionSpec, name: &str) -> Result<String, FieldError> {
-        self.image.find_program(name).ok_or_else(|| {
-            let language = format!("{:?}", execution.language).to_lowercase();
-            FieldError::new(
-                "language",
-                format!("{language} needs {name}, which the image {:?} does not have", self.image.name),
-            )
-        })
-    }
-}
-
-/// Whole cores that an execution may use at once.
-fn cores(execution: &ExecutionSpec) -> u64 {
-    (execution.limits.cpu.ceil() as u64).max(1)
-}
-
-/// A script too long for an argument, as a file of the home.
-fn script_file(execution: &ExecutionSpec) -> Option<(&'static str, &str)> {
-    let name = match execution.language {
-        Language::Bash => "script.sh",
-        Language::Javascript => "script.mjs",
-        Language::Typescript => "script.mts",
-        Language::Python | Language::Command => return None,
-    };
-    (execution.code.len() > LONGEST_ARGUMENT).then_some((name, execution.code.as_str()))
 }
 
 fn step(step: &str, cause: &dyn std::fmt::Display) -> StartError {
@@ -370,21 +206,6 @@ fn failed_start(report: ExitReport) -> StartError {
         Some(FailedStep { step, cause, .. }) => StartError::Step { step, cause },
         None if report.oom_kills > 0 => step("build the sandbox", &"the memory limit is too small for it"),
         None => step("start the sandbox", &"it ended before it was ready"),
-    }
-}
-
-/// A small file takes a page; more files than pages cannot be of use.
-fn inodes(limits: &Limits) -> u64 {
-    (limits.disk_bytes / 4096).clamp(1024, 1 << 20)
-}
-
-fn jail_limits(limits: &Limits) -> JailLimits {
-    JailLimits {
-        memory_bytes: limits.memory_bytes,
-        cpu_millis: ((limits.cpu * 1000.0) as u64).max(1),
-        processes: limits.processes,
-        file_size_bytes: limits.file_size_bytes,
-        open_files: limits.open_files,
     }
 }
 
@@ -430,16 +251,22 @@ impl Channels {
     }
 }
 
-/// Kills its sandbox when asked and when dropped.
-struct Killer {
+/// Passes on what is asked of its sandbox; kills it when dropped.
+struct Remote {
     id: u64,
     shared: Arc<Shared>,
+    /// In use as long as this is.
+    _base: Arc<Base>,
 }
 
-impl Kill for Killer {
+impl Control for Remote {
     fn kill(&self) {
         // Without a jailer there is no sandbox.
         self.shared.ask(Outgoing { request: Request::Kill { id: self.id }, fds: Vec::new() });
+    }
+
+    fn hurry(&self) {
+        self.shared.ask(Outgoing { request: Request::Hurry { id: self.id }, fds: Vec::new() });
     }
 
     fn conclude(&self, code: u8) {
@@ -447,7 +274,7 @@ impl Kill for Killer {
     }
 }
 
-impl Drop for Killer {
+impl Drop for Remote {
     fn drop(&mut self) {
         let ended = {
             let mut waiting = self.shared.waiting.lock();
@@ -457,6 +284,40 @@ impl Drop for Killer {
         };
         if !ended {
             self.kill();
+        }
+    }
+}
+
+/// How often is looked whether the image has been built anew.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Takes up new versions of the image for as long as the runtime lives.
+async fn renew(latest: Arc<Mutex<Arc<Base>>>, zygotes: Option<Arc<Zygotes>>, look: Renewal) {
+    let look = Arc::new(look);
+    let mut complaint = String::new();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let (look, base) = (Arc::clone(&look), Arc::clone(&latest.lock()));
+        let found = tokio::task::spawn_blocking(move || look(&base.image).map(|found| (found, base))).await;
+        match found.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok((None, _)) => complaint.clear(),
+            Ok((Some((image, runner)), base)) => {
+                tracing::info!(
+                    image = image.name,
+                    version = image.fingerprint,
+                    "the image has been built anew; new sandboxes get it"
+                );
+                *latest.lock() = Arc::new(base.next(image, runner));
+                if let Some(zygotes) = &zygotes {
+                    zygotes.replace();
+                }
+            }
+            Err(why) if why != complaint => {
+                // Sandboxes go on with what they have.
+                tracing::warn!(why, "the image cannot be read any more; what was read before stays in use");
+                complaint = why;
+            }
+            Err(_) => {}
         }
     }
 }
@@ -665,18 +526,11 @@ impl Backend for ProcessBackend {
         self.try_start(spec).boxed()
     }
 
+    fn generation(&self) -> u64 {
+        self.base().number
+    }
+
     fn accepts(&self, execution: &ExecutionSpec) -> Result<(), FieldError> {
-        match execution.isolation {
-            IsolationLevel::Auto | IsolationLevel::Process => {}
-            other => {
-                let message = format!("level '{other}' is not available on this node; 'process' is");
-                return Err(FieldError::new("isolation", message));
-            }
-        }
-        if execution.language == Language::Typescript && !self.image.runs_typescript {
-            let message = "typescript needs Node.js 22.18, 23.6 or later, which the image does not have";
-            return Err(FieldError::new("language", message));
-        }
-        self.argv(execution).map(drop)
+        self.base().accepts(execution)
     }
 }

@@ -199,6 +199,15 @@ impl Image {
         })
     }
 
+    /// Whether this is still what its name stands for.
+    ///
+    /// # Errors
+    /// When nothing is there under that name.
+    pub fn is_current(&self, images_dir: &Path) -> Result<bool, ImageError> {
+        let link = folder_of(images_dir, &self.name)?;
+        Ok(link.canonicalize().map_err(ImageError::io(&link))? == self.folder)
+    }
+
     /// Every image of a folder, by name; damaged ones are left out.
     #[must_use]
     pub fn list(images_dir: &Path) -> Vec<Self> {

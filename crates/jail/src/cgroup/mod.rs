@@ -193,6 +193,20 @@ impl Group {
         }
     }
 
+    /// Sets the share of the processor where several want it. Only a courtesy: a kernel that refuses costs nobody more than time.
+    pub fn set_weight(&self, weight: Weight) {
+        match self {
+            Self::V1(group) => {
+                let shares = if weight == Weight::Full { 1024 } else { 10 };
+                write(&group.folders()[2], "cpu.shares", shares).ok();
+            }
+            Self::V2(group) => {
+                let weight = if weight == Weight::Full { 100 } else { 1 };
+                write(&group.folder, "cpu.weight", weight).ok();
+            }
+        }
+    }
+
     fn folders(&self) -> &[PathBuf] {
         match self {
             Self::V1(group) => group.folders(),
@@ -256,6 +270,15 @@ fn within_a_second(mut done: impl FnMut() -> io::Result<bool>) -> io::Result<boo
         rustix::event::poll(&mut [], Some(&pause)).ok();
     }
     Ok(false)
+}
+
+/// How much of the processor a group gets where several want it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weight {
+    /// As all that somebody waits for.
+    Full,
+    /// A hundredth of that.
+    Least,
 }
 
 /// One more for process 1 of the sandbox, which is ours.

@@ -263,6 +263,7 @@ impl Rig {
             cwd: "/data".to_owned(),
             limits: limits(),
             control: self.zygote.is_some(),
+            waits: false,
             zygote: self.zygote,
         }
     }

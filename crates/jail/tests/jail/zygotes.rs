@@ -1,8 +1,9 @@
 //! Zygotes: what becomes of forks, and of the zygote.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fumehood_jail::protocol::{Reply, Request, receive, send};
+use fumehood_jail::protocol::{JailSpec, Reply, Request, receive, send};
 
 use crate::jail;
 
@@ -33,6 +34,47 @@ fn a_step_of_a_fork_that_fails_is_named() {
     gone.zygote = Some(4711);
     let run = rig.run(gone, None);
     assert_eq!(run.report.error.expect("an error").step.to_string(), "fork the preloaded interpreter");
+}
+
+#[test]
+fn a_sandbox_that_waits_yields_until_it_is_needed() {
+    let mut rig = jail!().forking();
+    let spec = JailSpec { waits: true, ..rig.spec(&[]) };
+    let id = spec.id;
+    let mut channels = rig.launch(spec);
+    rig.started();
+    channels.execute(&["/bin/sh", "-c", "echo; read line"]);
+    channels.listen();
+    // The fork is the youngest child of the jailer's inner process.
+    let inner = rig.inner();
+    let children = std::fs::read_to_string(format!("/proc/{inner}/task/{inner}/children")).unwrap();
+    let group = cpu_group(children.split_whitespace().next_back().expect("a fork"));
+    let (file, least, full) = match group.join("cpu.shares").exists() {
+        true => ("cpu.shares", "10", "1024"),
+        false => ("cpu.weight", "1", "100"),
+    };
+    let weight = || std::fs::read_to_string(group.join(file)).unwrap().trim().to_owned();
+    assert_eq!(weight(), least);
+    send(&rig.jailer.link.socket, &Request::Hurry { id }, &[]).unwrap();
+    let begun = Instant::now();
+    while weight() != full {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it still yields");
+    }
+}
+
+/// The folder of the cgroup that decides a process's share of the processor.
+fn cpu_group(pid: &str) -> PathBuf {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let path = |wanted: &dyn Fn(&str) -> bool| {
+        groups.lines().find_map(|line| {
+            let [_, controllers, path] = line.splitn(3, ':').collect::<Vec<_>>()[..] else { return None };
+            wanted(controllers).then(|| path.trim_start_matches('/').to_owned())
+        })
+    };
+    match path(&|controllers| controllers.split(',').any(|name| name == "cpu")) {
+        Some(path) => Path::new("/sys/fs/cgroup/cpu").join(path),
+        None => Path::new("/sys/fs/cgroup").join(path(&str::is_empty).expect("a group")),
+    }
 }
 
 #[test]

@@ -81,6 +81,8 @@ pub(crate) struct PoolReport {
     ready: usize,
     /// As many as there should be at the present rate of executions.
     target: usize,
+    /// Executions that run of the kind that these are for, whether they got one or not.
+    busy: usize,
     /// Executions that got a ready sandbox.
     claims: u64,
     /// Executions that could have had one but found none, and started their own.
@@ -98,6 +100,7 @@ pub(crate) async fn pool(State(state): State<Shared>) -> Json<PoolReport> {
         capacity: load.capacity,
         ready: pool.ready,
         target: pool.target,
+        busy: pool.busy,
         claims: pool.claims,
         misses: pool.misses,
     })

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fumehood_engine::backend::{
-    Backend, BackendReport, Ended, ExitReport, Guest, Kill, Sandbox, SandboxSpec, StartError,
+    Backend, BackendReport, Control, Ended, ExitReport, Guest, Sandbox, SandboxSpec, StartError,
 };
 use fumehood_engine::spec::{ExecutionSpec, FieldError, IsolationLevel};
 use fumehood_wire::{GuestResult, VERSION};
@@ -35,7 +35,7 @@ pub(crate) struct Scripted {
 
 struct Killer(Arc<Notify>);
 
-impl Kill for Killer {
+impl Control for Killer {
     fn kill(&self) {
         self.0.notify_one();
     }
@@ -87,7 +87,7 @@ impl Backend for Scripted {
                 gate,
                 disk: root,
                 owner: None,
-                kill: Box::new(Killer(killed)),
+                control: Box::new(Killer(killed)),
                 exit,
                 gone: oneshot::channel().1,
                 isolation: self.report(),

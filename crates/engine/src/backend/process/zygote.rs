@@ -20,7 +20,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, oneshot, watch};
 
+use super::base::{Base, cores};
 use super::{Outgoing, Shared};
+use crate::spec::ExecutionSpec;
 
 /// What the operator decides about zygotes.
 #[derive(Debug, Clone)]
@@ -45,8 +47,8 @@ const LIVED: Duration = Duration::from_secs(10);
 /// The zygote in use.
 pub(super) struct Zygotes {
     config: ZygoteConfig,
-    /// Cores of the executions that it is for; others have their libraries use more threads.
-    pub(super) cores: u64,
+    /// An execution of the kind that it is for.
+    ordinary: ExecutionSpec,
     current: Mutex<Option<Current>>,
     worn: Notify,
     /// A start has succeeded or failed.
@@ -56,6 +58,7 @@ pub(super) struct Zygotes {
 struct Current {
     id: u64,
     forks: u64,
+    base: Arc<Base>,
 }
 
 /// Where the jailer's news of one zygote goes.
@@ -65,25 +68,40 @@ pub(super) struct Listener {
 }
 
 impl Zygotes {
-    pub(super) fn new(config: ZygoteConfig, cores: u64) -> Arc<Self> {
+    pub(super) fn new(config: ZygoteConfig, ordinary: ExecutionSpec) -> Arc<Self> {
         Arc::new(Self {
             config,
-            cores,
+            ordinary,
             current: Mutex::new(None),
             worn: Notify::new(),
             tried: watch::Sender::new(false),
         })
     }
 
-    /// A zygote to be forked now, if there is one.
-    pub(super) fn take(&self) -> Option<u64> {
+    /// Cores of the executions that it is for; others have their libraries use more threads.
+    pub(super) fn cores(&self) -> u64 {
+        cores(&self.ordinary)
+    }
+
+    /// What the zygote in use was made from.
+    pub(super) fn base(&self) -> Option<Arc<Base>> {
+        self.current.lock().as_ref().map(|current| Arc::clone(&current.base))
+    }
+
+    /// Has one of the newest image take over.
+    pub(super) fn replace(&self) {
+        self.worn.notify_one();
+    }
+
+    /// A zygote to be forked now, and what it was made from, if there is one.
+    pub(super) fn take(&self) -> Option<(u64, Arc<Base>)> {
         let mut current = self.current.lock();
         let current = current.as_mut()?;
         current.forks += 1;
         if current.forks == self.config.max_forks {
             self.worn.notify_one();
         }
-        Some(current.id)
+        Some((current.id, Arc::clone(&current.base)))
     }
 
     /// Waits for the first start to have succeeded or failed.
@@ -93,15 +111,16 @@ impl Zygotes {
     }
 
     /// Keeps a zygote serving for as long as the runtime lives.
-    pub(super) async fn keep(self: Arc<Self>, shared: Arc<Shared>, recipe: ZygoteSpec) {
+    pub(super) async fn keep(self: Arc<Self>, shared: Arc<Shared>, latest: Arc<Mutex<Arc<Base>>>) {
         let mut pause = PAUSES.0;
         loop {
             let begun = Instant::now();
-            let why = match self.start(&shared, &recipe).await {
+            let base = Arc::clone(&latest.lock());
+            let why = match self.start(&shared, base.zygote(&self.config, &self.ordinary)).await {
                 Ok((id, gone)) => {
                     tracing::info!(zygote = id, ms = begun.elapsed().as_millis(), "interpreter preloaded");
                     metrics::histogram!("fumehood_zygote_start_seconds").record(begun.elapsed());
-                    let before = self.current.lock().replace(Current { id, forks: 0 });
+                    let before = self.current.lock().replace(Current { id, forks: 0, base });
                     self.tried.send_replace(true);
                     if let Some(before) = before {
                         // What it was just asked for starts without it.
@@ -129,14 +148,14 @@ impl Zygotes {
         }
     }
 
-    async fn start(&self, shared: &Shared, recipe: &ZygoteSpec) -> Result<(u64, oneshot::Receiver<String>), String> {
+    async fn start(&self, shared: &Shared, recipe: ZygoteSpec) -> Result<(u64, oneshot::Receiver<String>), String> {
         let id = shared.next_id();
         let (log, to_log) = log_pipe().map_err(|error| error.to_string())?;
         let (ready, becomes_ready) = oneshot::channel();
         let (gone, mut ends) = oneshot::channel();
         shared.listen_to_zygote(id, Listener { ready: Some(ready), gone });
         tokio::spawn(print(log, id));
-        let spec = ZygoteSpec { id, name: format!("zygote-{id}"), ..recipe.clone() };
+        let spec = ZygoteSpec { id, name: format!("zygote-{id}"), ..recipe };
         let request = Request::StartZygote(Box::new(spec));
         if !shared.ask(Outgoing { request, fds: vec![to_log] }) {
             return Err("the jailer is being restarted".to_owned());

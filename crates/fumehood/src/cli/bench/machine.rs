@@ -8,7 +8,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub(super) struct Machine {
     cpu: String,
-    cores: usize,
+    pub(super) cores: usize,
     memory_mb: u64,
     kernel: String,
     /// Load average of the last minute before the first scenario: what else ran.

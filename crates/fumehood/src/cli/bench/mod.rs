@@ -20,6 +20,7 @@ mod overhead;
 mod plain;
 mod process;
 mod programs;
+mod refill;
 mod report;
 mod server;
 mod stats;
@@ -68,12 +69,14 @@ enum Scenario {
     Density,
     /// Loops inside and outside a sandbox
     Overhead,
+    /// Programs that run while the pool fills
+    Refill,
     /// Every way an execution can go, for ten minutes; then what is left over
     Churn,
 }
 
 /// What runs when nothing is chosen: all that takes minutes.
-const USUAL: [Scenario; 8] = [
+const USUAL: [Scenario; 9] = [
     Scenario::Claim,
     Scenario::Burst,
     Scenario::Sustained,
@@ -81,6 +84,7 @@ const USUAL: [Scenario; 8] = [
     Scenario::Chart,
     Scenario::Stream,
     Scenario::Overhead,
+    Scenario::Refill,
     Scenario::Density,
 ];
 
@@ -218,6 +222,7 @@ impl Bench {
             Scenario::Stream => stream::stream(self).await,
             Scenario::Density => density::density(self).await,
             Scenario::Overhead => overhead::overhead(self).await,
+            Scenario::Refill => refill::refill(self).await,
             Scenario::Churn => churn::churn(self).await,
         }
     }

@@ -12,25 +12,50 @@ struct Loop {
     name: &'static str,
     code: &'static str,
     most: f64,
+    /// Outside too it runs with a system call filter that allows everything: a call that does nothing is slower by more than the bound with any
+    /// filter at all, and the question is what ours adds.
+    filtered: bool,
 }
+
+/// Keeps one core busy for some tenths of a second.
+pub(super) const BUSY: &str = "x = 1\nfor i in range(9_000_000):\n    x = (x * 31 + i) % 1_000_003";
 
 /// Each takes some tenths of a second. Processor first, then system calls: one that does nothing, one that looks up a path, one that moves
 /// bytes.
 const LOOPS: [Loop; 5] = [
-    Loop { name: "python", code: "x = 1\nfor i in range(9_000_000):\n    x = (x * 31 + i) % 1_000_003", most: 1.02 },
+    Loop { name: "python", code: BUSY, most: 1.02, filtered: false },
     Loop {
         name: "numpy",
         code: "import numpy as np\na = np.random.default_rng(1).random((400, 400))\nfor _ in range(90):\n    b = np.sin(a @ a)",
         most: 1.02,
+        filtered: false,
     },
-    Loop { name: "getppid", code: "import os\nfor _ in range(2_000_000):\n    os.getppid()", most: 1.15 },
-    Loop { name: "stat", code: "import os\nfor _ in range(300_000):\n    os.stat('/usr')", most: 1.15 },
+    Loop { name: "getppid", code: GETPPID, most: 1.05, filtered: true },
+    Loop {
+        name: "stat",
+        code: "import os\nfor _ in range(300_000):\n    os.stat('/usr')",
+        most: 1.15,
+        filtered: false,
+    },
     Loop {
         name: "read",
         code: "import os\nfd = os.open('/dev/zero', os.O_RDONLY)\nfor _ in range(1_000_000):\n    os.read(fd, 512)",
         most: 1.15,
+        filtered: false,
     },
 ];
+
+const GETPPID: &str = "import os\nfor _ in range(2_000_000):\n    os.getppid()";
+
+/// Installs a filter of one instruction, `return ALLOW`, in this process.
+const ALLOW_ALL: &str = "import ctypes, struct
+libc = ctypes.CDLL(None)
+step = ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0x7fff0000))
+class Program(ctypes.Structure):
+    _fields_ = [('length', ctypes.c_ushort), ('steps', ctypes.c_void_p)]
+program = Program(1, ctypes.addressof(step))
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0
+";
 
 pub(super) async fn overhead(bench: &mut Bench) -> anyhow::Result<Section> {
     let rounds = bench.requests(9, 2);
@@ -44,7 +69,8 @@ pub(super) async fn overhead(bench: &mut Bench) -> anyhow::Result<Section> {
         return Ok(section);
     };
     let (mut inside, mut outside) = (address.connect().await?, fork.caller());
-    for Loop { name, code, most } in LOOPS {
+    for Loop { name, code, most, filtered } in LOOPS {
+        let (prelude, place) = if filtered { (ALLOW_ALL, "fork, any filter") } else { ("", "plain fork") };
         let mut runs = [Run::default(), Run::default()];
         for _ in 0..rounds {
             let outside_first = bench.rng.bool();
@@ -52,37 +78,45 @@ pub(super) async fn overhead(bench: &mut Bench) -> anyhow::Result<Section> {
                 quiet(&address).await?;
                 let token = bench.rng.u32(..);
                 match turn {
-                    true => measure(&mut outside, code, token, &mut runs[0]).await,
-                    false => measure(&mut inside, code, token, &mut runs[1]).await,
+                    true => measure(&mut outside, prelude, code, token, &mut runs[0]).await,
+                    false => measure(&mut inside, "", code, token, &mut runs[1]).await,
                 }
             }
         }
         let pairs = ratios(&runs[1].values, &runs[0].values);
-        for (run, place) in runs.iter().zip(["plain fork", "fumehood"]) {
+        for (run, place) in runs.iter().zip([place, "fumehood"]) {
             let mut series = Series::new(format!("{name}, {place}"), "ms");
             series.add(run, None);
             section.figure(&series);
         }
-        section.ratio(format!("{name}: fumehood / plain fork"), pairs, Some(Bound::Below(most)));
+        section.ratio(format!("{name}: fumehood / {place}"), pairs, Some(Bound::Below(most)));
     }
     Ok(section)
 }
 
-async fn measure<C: Caller>(caller: &mut C, code: &str, token: u32, run: &mut Run) {
-    let body: String = code.lines().map(|line| format!("    {line}\n")).collect();
-    // In a function, as code that is meant to be fast; after a while, in which the pool has made up for the sandbox taken.
-    let code = format!(
-        "import time\ndef run():\n{body}time.sleep(0.6)\nbegun = time.perf_counter()\nrun()\nprint({token}, time.perf_counter() - begun)"
-    );
+async fn measure<C: Caller>(caller: &mut C, prelude: &str, code: &str, token: u32, run: &mut Run) {
+    // After a while, in which the pool has made up for the sandbox taken.
+    let code = format!("import time\n{prelude}time.sleep(0.6)\n{}", self_timed(code, token));
     let request = caller.prepare(&Job { code, file: None, expected: String::new() });
     let answer = timed(caller, request).await.map_err(|error| format!("{error:#}"));
     let output = answer.as_ref().map_err(Clone::clone).and_then(|answer| caller.output(answer));
-    let seconds = output.and_then(|output| {
-        let seconds = output.strip_prefix(&format!("{token} ")).and_then(|rest| rest.trim().parse::<f64>().ok());
-        seconds.ok_or_else(|| format!("no time: {output:?}"))
-    });
-    match seconds {
+    match output.and_then(|output| seconds(&output, token)) {
         Ok(seconds) => run.values.push(seconds * 1e3),
         Err(complaint) => run.complain(complaint),
     }
+}
+
+/// A program that says how long this code takes in it.
+pub(super) fn self_timed(code: &str, token: u32) -> String {
+    let body: String = code.lines().map(|line| format!("    {line}\n")).collect();
+    // In a function, as code that is meant to be fast.
+    format!(
+        "import time\ndef run():\n{body}begun = time.perf_counter()\nrun()\nprint({token}, time.perf_counter() - begun)"
+    )
+}
+
+/// What such a program said.
+pub(super) fn seconds(output: &str, token: u32) -> Result<f64, String> {
+    let seconds = output.strip_prefix(&format!("{token} ")).and_then(|rest| rest.trim().parse::<f64>().ok());
+    seconds.ok_or_else(|| format!("no time: {output:?}"))
 }
