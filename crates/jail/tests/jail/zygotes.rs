@@ -124,10 +124,23 @@ while True:
     s.send(json.dumps({{'kind': 'forked', 'id': json.loads(asked)['id'], 'pid': {pid}}}).encode())"
         );
         let mut rig = jail!().forking_from(&["/usr/bin/python3", "-I", "-c", &lie]);
-        let run = rig.sh("true");
-        assert_eq!(run.report.error.expect("an error").step.to_string(), "fork the preloaded interpreter", "{pid}");
-        let (zygote, gone) = (rig.zygote.take(), rig.hear().0);
-        assert!(matches!(gone, Reply::ZygoteGone { id, .. } if Some(id) == zygote), "{pid}: {gone:?}");
+        let spec = rig.spec(&[]);
+        let (zygote, id) = (rig.zygote.unwrap(), spec.id);
+        let _channels = rig.launch(spec);
+        // In whatever order.
+        let (mut told, mut gone) = (false, false);
+        while !(told && gone) {
+            match rig.hear().0 {
+                Reply::Exited { id: ended, report, .. } if ended == id => {
+                    let error = report.error.expect("an error");
+                    assert_eq!(error.step.to_string(), "fork the preloaded interpreter", "{pid}: {error}");
+                    told = true;
+                }
+                Reply::ZygoteGone { id: ended, .. } if ended == zygote => gone = true,
+                other => panic!("{pid}: unexpected {other:?}"),
+            }
+        }
+        rig.zygote = None;
         assert_eq!(rig.sh("echo again").stdout, "again\n", "{pid}");
     }
 }
