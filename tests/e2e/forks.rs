@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::limits::{jailer, kill, sandbox_processes, zygote};
 use crate::server::{Server, brief, images_dir, server, wait_for};
 
-const NO_ZYGOTE: (&str, &str) = ("FUMEHOOD_ZYGOTE__ENABLED", "false");
+pub(crate) const NO_ZYGOTE: (&str, &str) = ("FUMEHOOD_ZYGOTE__ENABLED", "false");
 
 /// A server whose zygote serves.
 pub(crate) fn forking(env: &[(&str, &str)]) -> Option<Server> {

@@ -12,4 +12,5 @@ mod limits;
 mod programs;
 mod seeds;
 mod server;
+mod sessions;
 mod user;

@@ -72,6 +72,15 @@ impl Server {
         (status, bytes)
     }
 
+    /// Uploads bytes.
+    pub(crate) fn put(&self, path: &str, bytes: &[u8]) -> (u16, Vec<u8>) {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let mut answer = agent.put(format!("{}{path}", self.url)).send(bytes).unwrap();
+        let mut body = Vec::new();
+        answer.body_mut().as_reader().read_to_end(&mut body).unwrap();
+        (answer.status().as_u16(), body)
+    }
+
     fn send(&self, method: &str, path: &str, body: Option<&Value>, accept: &str) -> ureq::http::Response<ureq::Body> {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)

@@ -10,9 +10,20 @@ pub trait Clock: Send + Sync {
 
     /// Now, as RFC 3339 text with milliseconds.
     fn stamp(&self) -> String {
-        let form = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
-        self.now().format(form).unwrap_or_default()
+        text(self.now())
     }
+}
+
+fn text(time: OffsetDateTime) -> String {
+    let form = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
+    time.format(form).unwrap_or_default()
+}
+
+/// A time of a file, in seconds since 1970 and nanoseconds, in the same form.
+#[must_use]
+pub fn stamp_of(seconds: i64, nanoseconds: u32) -> String {
+    let time = OffsetDateTime::from_unix_timestamp(seconds).and_then(|time| time.replace_nanosecond(nanoseconds));
+    text(time.unwrap_or(OffsetDateTime::UNIX_EPOCH))
 }
 
 /// The system's clock.

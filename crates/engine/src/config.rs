@@ -14,6 +14,8 @@ pub struct EngineConfig {
     pub memory_bytes: u64,
     /// Executions waiting beyond that; the next is refused.
     pub queue_size: usize,
+    /// Sessions open at once. Their memory limits may add up to more than the node has: most are idle.
+    pub max_sessions: usize,
     /// Finished executions kept.
     pub keep_executions: usize,
     /// Bytes of finished executions kept, artifacts not counted.
@@ -47,6 +49,7 @@ impl EngineConfig {
             max_concurrent: (cores * 4).max(8),
             memory_bytes: memory_of_this_machine(),
             queue_size: 256,
+            max_sessions: 1000,
             keep_executions: 1000,
             keep_bytes: 256 << 20,
             keep_artifact_bytes: 1 << 30,

@@ -8,7 +8,7 @@
 //! everything printed before an event is delivered before it; the guest waits for an acknowledgement after a display, so
 //! nothing printed after it comes first.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,10 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use crate::artifacts::ArtifactStore;
-use crate::backend::{Backend, Control, ExitReport, Guest, Sandbox, SandboxSpec, StartError, open_gate};
+use crate::backend::{
+    Backend, BackendReport, Control, Counters, Ended, ExitReport, Guest, Interpreter, Sandbox, SandboxSpec, StartError,
+    open_gate,
+};
 use crate::clock::Clock;
 use crate::config::EngineConfig;
 use crate::event::EventBody;
@@ -156,10 +159,8 @@ enum ToGuest {
     Queued(mpsc::Sender<Vec<u8>>),
 }
 
-/// Follows a running sandbox.
-struct Follower<'a> {
-    job: &'a Job<'a>,
-    control: Box<dyn Control>,
+/// The channels of a program.
+pub(crate) struct Live {
     stdout: pipe::Receiver,
     stderr: pipe::Receiver,
     open: [bool; 2],
@@ -170,17 +171,112 @@ struct Follower<'a> {
     to_guest: Option<ToGuest>,
     /// Writers of frames and standard input; they end with this.
     writers: JoinSet<()>,
-    disk: std::os::fd::OwnedFd,
+    /// What the host saw at the end.
+    pub(crate) exit: oneshot::Receiver<ExitReport>,
+}
+
+impl Live {
+    /// An interpreter of a session, once it is loaded.
+    ///
+    /// # Errors
+    /// When it ends or says something else before it does.
+    pub(crate) async fn ready(interpreter: Interpreter, patience: Duration) -> Result<Self, String> {
+        let Interpreter { socket, stdout, stderr, exit } = interpreter;
+        let (read, write) = UnixStream::into_split(socket);
+        let mut live = Self {
+            stdout,
+            stderr,
+            open: [true; 2],
+            frames: Some(read),
+            decoder: GuestDecoder::new(MAX_GUEST_PAYLOAD),
+            to_guest: Some(ToGuest::AtOnce(write)),
+            writers: JoinSet::new(),
+            exit,
+        };
+        match tokio::time::timeout(patience, live.said_ready()).await {
+            Ok(Ok(())) => Ok(live),
+            Ok(Err(why)) => Err(why),
+            Err(_) => Err("the interpreter did not become ready in time".to_owned()),
+        }
+    }
+
+    async fn said_ready(&mut self) -> Result<(), String> {
+        let Some(frames) = &self.frames else { return Err("the interpreter has no socket".to_owned()) };
+        loop {
+            match self.decoder.next_frame() {
+                Ok(Some(GuestFrame::Ready(_))) => return Ok(()),
+                Ok(Some(_)) => return Err("the interpreter said something else than that it is ready".to_owned()),
+                Ok(None) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            let mut buffer = [0; 4096];
+            tokio::select! {
+                readable = frames.readable() => readable.map_err(|error| error.to_string())?,
+                _ = &mut self.exit => return Err("the interpreter ended while loading".to_owned()),
+            }
+            match frames.try_read(&mut buffer) {
+                Ok(0) => return Err("the interpreter ended while loading".to_owned()),
+                Ok(length) => self.decoder.push(&buffer[..length]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+}
+
+/// Where an execution of a session runs.
+pub(crate) struct Site<'a> {
+    pub(crate) control: Arc<dyn Control>,
+    pub(crate) disk: &'a OwnedFd,
+    pub(crate) owner: Option<(u32, u32)>,
+    pub(crate) isolation: &'a BackendReport,
+    /// What the sandbox has used so far.
+    pub(crate) counters: &'a (dyn Fn() -> Counters + Sync),
+}
+
+/// Runs one execution of a session. The interpreter comes back unless it has ended, or must.
+pub(crate) async fn drive_in_session(job: Job<'_>, live: Live, site: Site<'_>) -> (Execution, Option<Live>) {
+    job.record.update(|execution| {
+        execution.status = Status::Running;
+        execution.metrics.queue_ms = milliseconds(job.queued);
+        execution.isolation.effective = site.isolation.level.to_string();
+        execution.isolation.features = site.isolation.features.clone();
+    });
+    let Ok(disk) = site.disk.try_clone() else {
+        let message = "the server has no descriptor left to reach the session's files".to_owned();
+        let error = ExecutionError::of(Outcome::Infra, message, None);
+        let stamp = job.means.clock.stamp();
+        return (job.record.ended_early(stamp, Outcome::Infra, Some(Fault::Infra), error), Some(live));
+    };
+    let now = Instant::now();
+    let follower = Follower::on(&job, Arc::clone(&site.control), live, disk, (site.owner, None), Mode::Cell, now);
+    follower.follow_in_session(site.counters).await
+}
+
+/// An interpreter that was interrupted has so long to come to itself.
+const INTERRUPT_PATIENCE: Duration = Duration::from_secs(1);
+/// It is interrupted again so often meanwhile: code may have swallowed one, or been within a callback that does.
+const INTERRUPT_AGAIN: Duration = Duration::from_millis(250);
+
+/// Follows a running sandbox.
+struct Follower<'a> {
+    job: &'a Job<'a>,
+    control: Arc<dyn Control>,
+    live: Live,
+    disk: OwnedFd,
     owner: Option<(u32, u32)>,
-    gate: std::os::fd::OwnedFd,
-    exit: oneshot::Receiver<ExitReport>,
+    /// `None` for one in a session, whose interpreter is through it.
+    gate: Option<OwnedFd>,
     runner: bool,
+    mode: Mode,
     /// When starting began.
     starting: Instant,
     /// When the user's code began.
     running: Option<Instant>,
     deadline: Instant,
     killed: Option<KillReason>,
+    /// In a session: an interpreter that does not heed interrupts is given up then.
+    given_up: Option<Instant>,
     claim: Option<GuestResult>,
     display_bytes: usize,
     displays: usize,
@@ -208,33 +304,113 @@ impl<'a> Follower<'a> {
                 (Some(read), Some(ToGuest::AtOnce(write)))
             }
         };
-        let follower = Self {
-            job,
-            control,
+        let live = Live {
             stdout,
             stderr,
             open: [true; 2],
-            runner: to_guest.is_some(),
             frames,
             decoder: GuestDecoder::new(MAX_GUEST_PAYLOAD),
             to_guest,
             writers,
+            exit,
+        };
+        let follower = Self::on(job, Arc::from(control), live, disk, (owner, Some(gate)), Mode::Script, starting);
+        (follower, gone)
+    }
+
+    fn on(
+        job: &'a Job<'a>,
+        control: Arc<dyn Control>,
+        live: Live,
+        disk: OwnedFd,
+        (owner, gate): (Option<(u32, u32)>, Option<OwnedFd>),
+        mode: Mode,
+        starting: Instant,
+    ) -> Self {
+        Self {
+            job,
+            control,
+            runner: live.to_guest.is_some(),
+            live,
             disk,
             owner,
             gate,
-            exit,
+            mode,
             starting,
             running: None,
             deadline: Instant::now() + job.means.config.start_timeout,
             killed: None,
+            given_up: None,
             claim: None,
             display_bytes: 0,
             displays: 0,
             output_events: 0,
             held: Held { stream: Stream::Stdout, bytes: Vec::new(), until: None },
             output_after: Instant::now(),
+        }
+    }
+
+    /// As [`Self::follow`], in an interpreter that stays.
+    async fn follow_in_session(mut self, counters: &(dyn Fn() -> Counters + Sync)) -> (Execution, Option<Live>) {
+        let before = counters();
+        if let Err(error) = files::write_all(&self.disk, self.owner, &self.job.spec.files) {
+            self.live.writers = JoinSet::new();
+            return (self.conclude_unprepared(&ExitReport::default(), &error), Some(self.live));
+        }
+        self.execute();
+        let died = loop {
+            match self.next().await {
+                Seen::HeldLong => self.tell_held(),
+                Seen::Stdout => self.drain(Stream::Stdout),
+                Seen::Stderr => self.drain(Stream::Stderr),
+                Seen::Frames(read) => self.take_frames(read),
+                Seen::Exit(report) => break Some(report),
+                Seen::Deadline => self.press(KillReason::TimedOut),
+                Seen::Cancel => self.press(KillReason::Cancelled),
+            }
+            if self.claim.is_some() {
+                break None;
+            }
+            if self.given_up.is_some_and(|given_up| Instant::now() >= given_up) {
+                break Some(ExitReport::default());
+            }
         };
-        (follower, gone)
+        let ended = Instant::now();
+        let stays = died.is_none();
+        if stays {
+            self.drain_both();
+            self.job.record.end_of_output();
+        } else {
+            self.take_the_rest();
+        }
+        let after = counters();
+        let exit = match died {
+            // What a program of its own would have ended with.
+            None => {
+                let code = self.claim.as_ref().map_or(0, |claim| claim.exit_code);
+                ExitReport { ended: Some(Ended::Exited(code)), ..ExitReport::default() }
+            }
+            Some(report) => report,
+        };
+        let exit = ExitReport {
+            oom_kills: after.oom_kills.saturating_sub(before.oom_kills),
+            process_limit_hits: after.process_limit_hits.saturating_sub(before.process_limit_hits),
+            memory_peak_bytes: after.memory_peak_bytes,
+            cpu_us: after.cpu_us.saturating_sub(before.cpu_us),
+            ..exit
+        };
+        let mut execution = self.conclude(&exit, ended).await;
+        execution.interpreter_restarted = !stays;
+        (execution, stays.then_some(self.live))
+    }
+
+    /// Interrupts what runs in a session; the first reason counts. If that does not help for long the interpreter is given up.
+    fn press(&mut self, reason: KillReason) {
+        let now = Instant::now();
+        self.killed.get_or_insert(reason);
+        self.given_up.get_or_insert(now + INTERRUPT_PATIENCE);
+        self.deadline = now + INTERRUPT_AGAIN;
+        self.control.interrupt();
     }
 
     async fn follow(mut self) -> Execution {
@@ -260,6 +436,7 @@ impl<'a> Follower<'a> {
         };
         let ended = Instant::now();
         self.take_the_rest();
+        self.live.writers.abort_all();
         self.conclude(&report, ended).await
     }
 
@@ -270,7 +447,7 @@ impl<'a> Follower<'a> {
         if !self.runner {
             self.begin();
         }
-        open_gate(&self.gate)
+        self.gate.as_ref().map_or(Ok(()), open_gate)
     }
 
     /// The user's code begins now.
@@ -288,9 +465,11 @@ impl<'a> Follower<'a> {
     }
 
     async fn next(&mut self) -> Seen {
-        let over = self.killed.is_some();
+        let stopping = self.killed.is_some();
+        // In a session the end is asked for again and again.
+        let over = stopping && self.mode == Mode::Script;
         let frames = async {
-            match &self.frames {
+            match &self.live.frames {
                 // Only readiness: the bytes are read after the pipes were drained.
                 Some(frames) => frames.readable().await.map(|()| 0),
                 None => std::future::pending().await,
@@ -299,19 +478,22 @@ impl<'a> Follower<'a> {
         tokio::select! {
             // Output before frames before the end: the order in which they are to be told.
             biased;
-            () = self.job.record.cancel.cancelled(), if !over => Seen::Cancel,
+            () = self.job.record.cancel.cancelled(), if !stopping => Seen::Cancel,
             () = sleep_until(self.deadline.into()), if !over => Seen::Deadline,
             () = sleep_until(self.held.until.unwrap_or(self.deadline).into()), if self.held.until.is_some() => Seen::HeldLong,
-            () = paced(self.output_after, &self.stdout), if self.open[0] => Seen::Stdout,
-            () = paced(self.output_after, &self.stderr), if self.open[1] => Seen::Stderr,
+            () = paced(self.output_after, &self.live.stdout), if self.live.open[0] => Seen::Stdout,
+            () = paced(self.output_after, &self.live.stderr), if self.live.open[1] => Seen::Stderr,
             read = frames => Seen::Frames(read),
-            report = &mut self.exit => Seen::Exit(report.unwrap_or_else(|_| lost())),
+            report = &mut self.live.exit => Seen::Exit(report.unwrap_or_else(|_| lost())),
             () = tokio::time::sleep(BURIAL_PATIENCE), if over => Seen::Exit(lost()),
         }
     }
 
     /// Ends the sandbox; the first reason counts.
     fn end(&mut self, reason: KillReason) {
+        if self.mode == Mode::Cell {
+            return self.press(reason);
+        }
         if self.killed.is_none() {
             tracing::debug!(?reason, "sandbox killed");
             self.killed = Some(reason);
@@ -325,10 +507,10 @@ impl<'a> Follower<'a> {
         let mut buffer = [0; PIPE_CHUNK];
         for _ in 0..2 {
             let (pipe, index) = match stream {
-                Stream::Stdout => (&self.stdout, 0),
-                Stream::Stderr => (&self.stderr, 1),
+                Stream::Stdout => (&self.live.stdout, 0),
+                Stream::Stderr => (&self.live.stderr, 1),
             };
-            if !self.open[index] {
+            if !self.live.open[index] {
                 return;
             }
             // Through `try_read` first, which clears the readiness; then directly, since data may have come without a new
@@ -340,7 +522,7 @@ impl<'a> Follower<'a> {
                 other => other,
             };
             match read {
-                Ok(0) => self.open[index] = false,
+                Ok(0) => self.live.open[index] = false,
                 Ok(length) => {
                     self.hold(stream, &buffer[..length]);
                     if length < PIPE_CHUNK {
@@ -349,7 +531,7 @@ impl<'a> Follower<'a> {
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => self.open[index] = false,
+                Err(_) => self.live.open[index] = false,
             }
         }
     }
@@ -397,32 +579,32 @@ impl<'a> Follower<'a> {
     /// Reads what the guest sent and takes in each frame, output first.
     fn take_frames(&mut self, readiness: std::io::Result<usize>) {
         let mut buffer = [0; PIPE_CHUNK];
-        let read = match (readiness, &self.frames) {
+        let read = match (readiness, &self.live.frames) {
             (Ok(_), Some(frames)) => frames.try_read(&mut buffer),
             _ => Ok(0),
         };
         match read {
             // The interpreter closed its end; its exit tells the rest.
-            Ok(0) => self.frames = None,
+            Ok(0) => self.live.frames = None,
             Ok(length) => {
-                self.decoder.push(&buffer[..length]);
+                self.live.decoder.push(&buffer[..length]);
                 self.take_decoded();
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(_) => self.frames = None,
+            Err(_) => self.live.frames = None,
         }
     }
 
     fn take_decoded(&mut self) {
         loop {
-            match self.decoder.next_frame() {
+            match self.live.decoder.next_frame() {
                 Ok(None) => return,
                 Ok(Some(frame)) => {
                     self.drain_both();
                     self.take(frame);
                 }
                 Err(error) => {
-                    self.frames = None;
+                    self.live.frames = None;
                     self.end(KillReason::BrokenProtocol(error.to_string()));
                     return;
                 }
@@ -446,7 +628,9 @@ impl<'a> Follower<'a> {
             GuestFrame::Result(result) => {
                 if self.claim.is_none() {
                     // The runner's last word: it leaves now, with this code. Files that are to be collected must be at rest first.
-                    if let (Ok(code), None) = (u8::try_from(result.exit_code), &self.job.spec.collect) {
+                    if let (Ok(code), None, Mode::Script) =
+                        (u8::try_from(result.exit_code), &self.job.spec.collect, self.mode)
+                    {
                         self.control.conclude(code);
                     }
                     self.claim = Some(*result);
@@ -462,7 +646,7 @@ impl<'a> Follower<'a> {
             id: self.job.record.id.to_string(),
             code: spec.code.clone(),
             filename: CODE_NAME.to_owned(),
-            mode: Mode::Script,
+            mode: self.mode,
             has_input: spec.input.is_some(),
             input: spec.input.clone().unwrap_or_default(),
             result_var: spec.result_var.clone(),
@@ -471,6 +655,13 @@ impl<'a> Follower<'a> {
             max_result_bytes: config.max_result_bytes,
             max_display_bytes: config.max_display_bytes as u64 / 4,
             network: false,
+            // A program of its own has a pipe for it, and starts where it is to be.
+            stdin: if self.mode == Mode::Cell {
+                String::from_utf8_lossy(&spec.stdin).into_owned()
+            } else {
+                String::new()
+            },
+            cwd: (self.mode == Mode::Cell && !spec.cwd.is_empty()).then(|| spec.cwd.clone()),
             env: spec.env.clone(),
         };
         self.begin();
@@ -483,7 +674,7 @@ impl<'a> Follower<'a> {
 
     fn send(&mut self, frame: &HostFrame) {
         let Ok(bytes) = frame.encode() else { return };
-        let rest = match &self.to_guest {
+        let rest = match &self.live.to_guest {
             None => return,
             Some(ToGuest::Queued(_)) => bytes,
             Some(ToGuest::AtOnce(socket)) => match socket.try_write(&bytes) {
@@ -500,10 +691,10 @@ impl<'a> Follower<'a> {
 
     /// For a guest that does not read just now.
     fn queue(&mut self, bytes: Vec<u8>) {
-        let queue = match self.to_guest.take() {
+        let queue = match self.live.to_guest.take() {
             Some(ToGuest::AtOnce(socket)) => {
                 let (sender, receiver) = mpsc::channel(FRAMES_AHEAD);
-                self.writers.spawn(send_frames(socket, receiver));
+                self.live.writers.spawn(send_frames(socket, receiver));
                 sender
             }
             Some(ToGuest::Queued(queue)) => queue,
@@ -517,7 +708,7 @@ impl<'a> Follower<'a> {
                 self.end(KillReason::BrokenProtocol("acknowledgements are not read".to_owned()));
             }
         }
-        self.to_guest = Some(ToGuest::Queued(queue));
+        self.live.to_guest = Some(ToGuest::Queued(queue));
     }
 
     fn display(&mut self, output: Output) {
@@ -535,21 +726,21 @@ impl<'a> Follower<'a> {
 
     /// After the end of every process: whatever is still in the pipes and the socket.
     fn take_the_rest(&mut self) {
-        while let Some(frames) = &self.frames {
+        while let Some(frames) = &self.live.frames {
             let mut buffer = [0; PIPE_CHUNK];
             match rustix::io::read(AsRef::<UnixStream>::as_ref(frames).as_fd(), &mut buffer) {
-                Ok(0) => self.frames = None,
+                Ok(0) => self.live.frames = None,
                 Ok(length) => {
-                    self.decoder.push(&buffer[..length]);
+                    self.live.decoder.push(&buffer[..length]);
                     self.take_decoded();
                 }
                 Err(rustix::io::Errno::INTR) => {}
-                Err(_) => self.frames = None,
+                Err(_) => self.live.frames = None,
             }
         }
         // All writers are dead, so these end; bounded all the same, by more than any pipe holds.
         for _ in 0..64 {
-            if self.open == [false; 2] {
+            if self.live.open == [false; 2] {
                 break;
             }
             self.drain_both();
@@ -558,7 +749,7 @@ impl<'a> Follower<'a> {
     }
 
     async fn bury(&mut self) -> ExitReport {
-        match tokio::time::timeout(BURIAL_PATIENCE, &mut self.exit).await {
+        match tokio::time::timeout(BURIAL_PATIENCE, &mut self.live.exit).await {
             Ok(Ok(report)) => report,
             _ => lost(),
         }
@@ -580,8 +771,7 @@ impl<'a> Follower<'a> {
         self.job.record.ended_early(self.job.means.clock.stamp(), outcome, Some(fault), error)
     }
 
-    async fn conclude(mut self, report: &ExitReport, ended: Instant) -> Execution {
-        self.writers.abort_all();
+    async fn conclude(&mut self, report: &ExitReport, ended: Instant) -> Execution {
         let Job { means, record, spec, .. } = self.job;
         let Verdict { status, outcome, fault, exit_code, error, denials } = verdict::decide(&Observed {
             killed: self.killed.as_ref(),

@@ -17,10 +17,12 @@ use crate::config::EngineConfig;
 use crate::driver::{self, Job, Means, Remains};
 use crate::event::{EventBody, EventLog};
 use crate::execution::{Execution, Status};
-use crate::ids::{ExecutionId, IdSource};
+use crate::ids::{ExecutionId, IdSource, SessionId};
+use crate::output::OutputPage;
 use crate::pool::{Pool, PoolStatus};
-use crate::record::Record;
-use crate::spec::{ExecutionSpec, FieldError};
+use crate::record::{Record, Stream};
+use crate::session::{Session, SessionError};
+use crate::spec::{ExecutionSpec, FieldError, SessionSpec};
 
 /// Why an execution was not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +35,17 @@ pub enum SubmitError {
         /// When to try again.
         retry_after: Duration,
     },
+    /// No more sessions fit; close one, or try again after a while.
+    #[error("{open} sessions are open already, which is the most this server keeps")]
+    TooManySessions {
+        /// How many are open.
+        open: usize,
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The session it is for cannot run it.
+    #[error(transparent)]
+    Session(#[from] SessionError),
     /// The server is shutting down.
     #[error("the server is shutting down")]
     Draining,
@@ -57,6 +70,8 @@ pub struct ListFilter {
     pub status: Option<Status>,
     /// At most so many, 1 to 1000.
     pub limit: usize,
+    /// Only those of this session.
+    pub session: Option<SessionId>,
     /// Only those older than this one (the cursor of the page before).
     pub before: Option<ExecutionId>,
 }
@@ -79,7 +94,8 @@ pub struct Load {
 pub struct Engine(Arc<Inner>);
 
 struct Inner {
-    means: Means,
+    means: Arc<Means>,
+    sessions: Mutex<BTreeMap<SessionId, Arc<Session>>>,
     ids: Arc<dyn IdSource>,
     records: Mutex<Records>,
     places: Arc<Semaphore>,
@@ -151,7 +167,8 @@ impl Engine {
         Ok(Self(Arc::new(Inner {
             places: Arc::new(Semaphore::new(config.max_concurrent)),
             memory: Arc::new(Semaphore::new(mebibytes(config.memory_bytes) as usize)),
-            means: Means { config, backend, clock, artifacts, pool },
+            means: Arc::new(Means { config, backend, clock, artifacts, pool }),
+            sessions: Mutex::default(),
             ids,
             records: Mutex::default(),
             queued: AtomicUsize::new(0),
@@ -184,7 +201,7 @@ impl Engine {
             return Err(SubmitError::Busy { queued, retry_after: Duration::from_secs(1) });
         }
         let id = inner.ids.execution();
-        let record = Arc::new(Record::new(id.clone(), &spec, inner.means.clock.stamp()));
+        let record = Arc::new(Record::new(id.clone(), None, &spec, inner.means.clock.stamp()));
         inner.records.lock().by_id.insert(id.clone(), Arc::clone(&record));
         let ticket = Ticket { id, events: record.log.clone() };
         let engine = self.clone();
@@ -204,6 +221,71 @@ impl Engine {
             }
         };
         tokio::spawn(tracing::Instrument::in_current_span(run));
+        Ok(ticket)
+    }
+
+    /// Opens a session. It starts by itself; executions wait until it has. Must be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// When it is refused; nothing is kept then.
+    pub fn open_session(&self, spec: SessionSpec) -> Result<Arc<Session>, SubmitError> {
+        let inner = &self.0;
+        if inner.draining.load(Ordering::Acquire) {
+            return Err(SubmitError::Draining);
+        }
+        inner.means.backend.accepts(&spec.base)?;
+        let mut sessions = inner.sessions.lock();
+        let open = sessions.values().filter(|session| !session.info().state.is_final()).count();
+        if open >= inner.means.config.max_sessions {
+            metrics::counter!("fumehood_sessions_refused_total").increment(1);
+            return Err(SubmitError::TooManySessions { open, retry_after: Duration::from_secs(10) });
+        }
+        // Those that ended are kept for a while, so that a caller learns why; the oldest go first.
+        while sessions.len() >= 2 * inner.means.config.max_sessions {
+            let Some(oldest) =
+                sessions.iter().find(|(_, session)| session.info().state.is_final()).map(|(id, _)| id.clone())
+            else {
+                break;
+            };
+            sessions.remove(&oldest);
+        }
+        let session = Session::start(inner.ids.session(), spec, Arc::clone(&inner.means));
+        sessions.insert(session.id.clone(), Arc::clone(&session));
+        Ok(session)
+    }
+
+    /// A session by its id, ended ones included for a while.
+    #[must_use]
+    pub fn session(&self, id: &SessionId) -> Option<Arc<Session>> {
+        self.0.sessions.lock().get(id).cloned()
+    }
+
+    /// All sessions, newest first, ended ones included for a while.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<Arc<Session>> {
+        self.0.sessions.lock().values().rev().cloned().collect()
+    }
+
+    /// Accepts an execution in a session, after those that run and wait there. Must be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// When it is refused; nothing ran then and nothing is kept.
+    pub fn submit_to(&self, session: &Session, spec: ExecutionSpec, wait: bool) -> Result<Ticket, SubmitError> {
+        let inner = &self.0;
+        if inner.draining.load(Ordering::Acquire) {
+            return Err(SubmitError::Draining);
+        }
+        let id = inner.ids.execution();
+        let record = Arc::new(Record::new(id.clone(), Some(session.id.clone()), &spec, inner.means.clock.stamp()));
+        let ended = session.execute(Arc::clone(&record), spec, wait)?;
+        inner.records.lock().by_id.insert(id.clone(), Arc::clone(&record));
+        let ticket = Ticket { id, events: record.log.clone() };
+        let engine = self.clone();
+        let finish = async move {
+            let execution = ended.await.unwrap_or_else(|_| record.broke_off(engine.0.means.clock.stamp()));
+            engine.finish(&record, execution);
+        };
+        tokio::spawn(tracing::Instrument::in_current_span(finish));
         Ok(ticket)
     }
 
@@ -248,6 +330,8 @@ impl Engine {
             "execution ended"
         );
         let id = execution.id.clone();
+        let mut execution = execution;
+        record.within_budget(&mut execution);
         let execution = Arc::new(execution);
         record.finish(Arc::clone(&execution));
         record.log.push(EventBody::Result(execution));
@@ -265,6 +349,13 @@ impl Engine {
         Some(record.snapshot())
     }
 
+    /// A page of what is kept of one of its streams; `None` when there is no such execution.
+    #[must_use]
+    pub fn output(&self, id: &ExecutionId, stream: Stream, offset: usize, limit: usize) -> Option<OutputPage> {
+        let record = self.0.records.lock().by_id.get(id).cloned()?;
+        Some(record.page(stream, offset, limit))
+    }
+
     /// Its events.
     #[must_use]
     pub fn events(&self, id: &ExecutionId) -> Option<EventLog> {
@@ -280,7 +371,8 @@ impl Engine {
             if filter.before.as_ref().is_some_and(|before| id >= before) {
                 continue;
             }
-            if filter.status.is_none_or(|status| record.status() == status) {
+            let of_session = filter.session.as_ref().is_none_or(|id| record.session().as_ref() == Some(id));
+            if of_session && filter.status.is_none_or(|status| record.status() == status) {
                 if page.len() == filter.limit {
                     let cursor = page.last().map(|execution: &Arc<Execution>| execution.id.clone());
                     return (page, cursor);
@@ -344,6 +436,10 @@ impl Engine {
         if let Some(pool) = &self.0.means.pool {
             pool.close();
         }
+        let closing = || {
+            let sessions: Vec<_> = self.0.sessions.lock().values().cloned().collect();
+            sessions.iter().for_each(|session| session.close("the server was shut down"));
+        };
         if tokio::time::timeout(grace, self.idle()).await.is_err() {
             let open: Vec<CancellationToken> = {
                 let records = self.0.records.lock();
@@ -351,8 +447,10 @@ impl Engine {
             };
             tracing::warn!(cancelled = open.len(), "executions cancelled at shutdown");
             open.iter().for_each(CancellationToken::cancel);
+            closing();
             self.idle().await;
         }
+        closing();
     }
 
     async fn idle(&self) {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::ids::ExecutionId;
+use crate::ids::{ExecutionId, SessionId};
 
 /// A JSON object whose keys keep their order.
 pub type JsonMap = serde_json::Map<String, Value>;
@@ -206,7 +206,9 @@ pub struct Execution {
     /// Its id.
     pub id: ExecutionId,
     /// Session it ran in; `null` for a fresh sandbox.
-    pub session_id: Option<String>,
+    pub session_id: Option<SessionId>,
+    /// In a session: its interpreter ended, before this or with this, and a fresh one has taken its place; files are kept, variables are not.
+    pub interpreter_restarted: bool,
     /// Template with version.
     pub template: String,
     /// Where it is in its life.

@@ -5,10 +5,12 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, fchown, mkdirat, openat2, symlinkat,
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, fchown, mkdirat, openat2, symlinkat,
 };
 use rustix::io::Errno;
 
@@ -166,6 +168,212 @@ fn visit(
                 }
             }
             _ => {}
+        }
+    }
+    Ok(complete)
+}
+
+/// Folders that every session has, as the TableMind documents name them. `shared` is for what the operator puts there.
+const SESSION_FOLDERS: [&str; 3] = ["uploads", "outputs", "datasets"];
+
+/// Makes the folders of a new session.
+pub(crate) fn make_session_folders(disk: &OwnedFd, owner: Owner) -> rustix::io::Result<()> {
+    let root = workspace(disk)?;
+    for folder in SESSION_FOLDERS {
+        make_folders(&root, owner, folder)?;
+    }
+    Ok(())
+}
+
+/// The workspace of a session while its code may run: nothing in it is trusted, and no link is followed.
+#[derive(Clone)]
+pub struct Workspace {
+    disk: Arc<OwnedFd>,
+    owner: Owner,
+}
+
+/// One entry of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Relative to the workspace.
+    pub path: String,
+    /// `file`, `folder` or `other` (links, pipes, sockets), which cannot be read.
+    pub kind: &'static str,
+    /// Bytes.
+    pub size: u64,
+    /// Seconds since 1970 and nanoseconds.
+    pub modified: (i64, u32),
+}
+
+/// Most entries of a listing.
+pub const MOST_ENTRIES: usize = 10_000;
+
+impl Workspace {
+    pub(crate) fn new(disk: Arc<OwnedFd>, owner: Owner) -> Self {
+        Self { disk, owner }
+    }
+
+    /// Opens a regular file for reading. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none, `InvalidInput` when it is something else; a link is something else, also on the way to it.
+    pub fn open(&self, path: &WorkspacePath) -> std::io::Result<File> {
+        let root = workspace(&self.disk)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let file = File::from(open_below(&root, path.as_str(), flags, Mode::empty()).map_err(no_file)?);
+        if file.metadata()?.is_file() { Ok(file) } else { Err(std::io::ErrorKind::InvalidInput.into()) }
+    }
+
+    /// A new file that takes the place of what is there only when it is [`Upload::publish`]ed. Blocks.
+    ///
+    /// # Errors
+    /// When a folder on the way cannot be made, for example because there is a file or link of that name.
+    pub fn create(&self, path: &WorkspacePath) -> std::io::Result<Upload> {
+        let root = workspace(&self.disk)?;
+        let (folders, name) = path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()));
+        let folder = make_folders(&root, self.owner, folders).map_err(no_file)?;
+        // Without a name until it is whole: an upload that breaks off leaves nothing.
+        let flags = OFlags::TMPFILE | OFlags::WRONLY;
+        let file = open_below(&folder, ".", flags, Mode::from_raw_mode(0o644))?;
+        give(file.as_fd(), self.owner)?;
+        Ok(Upload { file: File::from(file), folder, name: name.to_owned() })
+    }
+
+    /// Removes a file, or a folder with all that is in it; a link is removed itself. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound` when there is nothing.
+    pub fn remove(&self, path: &WorkspacePath) -> std::io::Result<()> {
+        let root = workspace(&self.disk)?;
+        let (folders, name) = path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()));
+        let folder = match folders {
+            "" => root,
+            _ => open_below(&root, folders, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).map_err(no_file)?,
+        };
+        remove_tree(&folder, name, 0)
+    }
+
+    /// What is in a folder (`""` for the workspace itself), with all below it if `recursive`; and whether that is everything. Blocks.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such folder.
+    pub fn list(&self, folder: &str, recursive: bool) -> std::io::Result<(Vec<Entry>, bool)> {
+        let root = workspace(&self.disk)?;
+        let (open, prefix) = match folder {
+            "" => (root, String::new()),
+            _ => {
+                let flags = OFlags::DIRECTORY | OFlags::RDONLY;
+                (open_below(&root, folder, flags, Mode::empty()).map_err(no_file)?, format!("{folder}/"))
+            }
+        };
+        let mut entries = Vec::new();
+        let complete = list_into(&open, &prefix, recursive.then_some(0), &mut entries)?;
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok((entries, complete))
+    }
+}
+
+/// A file that is being uploaded.
+pub struct Upload {
+    file: File,
+    folder: OwnedFd,
+    name: String,
+}
+
+impl Upload {
+    /// Where to write.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Puts it in its place. Whether nothing was there before. Blocks.
+    ///
+    /// # Errors
+    /// When a folder is there.
+    pub fn publish(self) -> std::io::Result<bool> {
+        let Self { file, folder, name } = self;
+        let link = |name: &str| {
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            rustix::fs::linkat(CWD, path, &folder, name, AtFlags::SYMLINK_FOLLOW)
+        };
+        match link(&name) {
+            Ok(()) => return Ok(true),
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // Nothing replaces a name in one step but a rename from another one.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let aside = format!(".upload-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        link(&aside)?;
+        rustix::fs::renameat(&folder, aside.as_str(), &folder, name.as_str()).inspect_err(|_| {
+            // It never was anybody's file.
+            rustix::fs::unlinkat(&folder, aside.as_str(), AtFlags::empty()).ok();
+        })?;
+        Ok(false)
+    }
+}
+
+/// A link on the way, or a file where a folder should be, is no such file.
+fn no_file(error: Errno) -> std::io::Error {
+    match error {
+        Errno::LOOP | Errno::NOTDIR | Errno::XDEV => std::io::ErrorKind::NotFound.into(),
+        other => other.into(),
+    }
+}
+
+fn remove_tree(folder: &OwnedFd, name: &str, depth: usize) -> std::io::Result<()> {
+    match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+        Ok(()) => return Ok(()),
+        Err(Errno::ISDIR | Errno::PERM) if depth < MOST_DEPTH => {}
+        Err(error) => return Err(error.into()),
+    }
+    let below = open_below(folder, name, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).map_err(no_file)?;
+    for entry in Dir::read_from(&below)? {
+        let entry = entry?;
+        let Ok(inner) = entry.file_name().to_str() else { continue };
+        if inner != "." && inner != ".." {
+            match remove_tree(&below, inner, depth + 1) {
+                // Code that runs meanwhile may have removed it.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                other => other?,
+            }
+        }
+    }
+    Ok(rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR)?)
+}
+
+/// Whether everything was seen. `depth` is `None` for this folder alone.
+fn list_into(folder: &OwnedFd, prefix: &str, depth: Option<usize>, entries: &mut Vec<Entry>) -> std::io::Result<bool> {
+    let mut complete = true;
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        if name == "." || name == ".." {
+            continue;
+        }
+        if entries.len() == MOST_ENTRIES {
+            return Ok(false);
+        }
+        let Ok(stat) = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => "file",
+            FileType::Directory => "folder",
+            _ => "other",
+        };
+        let path = format!("{prefix}{name}");
+        let modified = (stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0));
+        let size = if kind == "file" { u64::try_from(stat.st_size).unwrap_or(0) } else { 0 };
+        entries.push(Entry { path: path.clone(), kind, size, modified });
+        if kind == "folder"
+            && let Some(depth) = depth
+        {
+            match open_below(folder, name, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()) {
+                Ok(below) if depth < MOST_DEPTH => {
+                    complete &= list_into(&below, &format!("{path}/"), Some(depth + 1), entries)?;
+                }
+                _ => complete = false,
+            }
         }
     }
     Ok(complete)

@@ -16,9 +16,7 @@ impl ExecutionId {
     /// Reads an id given by a client; `None` when it cannot be one.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let rest = text.strip_prefix(Self::PREFIX)?;
-        let plausible = !rest.is_empty() && rest.len() <= 64 && rest.bytes().all(|b| b.is_ascii_alphanumeric());
-        plausible.then(|| Self(text.to_owned()))
+        plausible(text, Self::PREFIX).then(|| Self(text.to_owned()))
     }
 
     /// The id as text.
@@ -34,10 +32,45 @@ impl fmt::Display for ExecutionId {
     }
 }
 
+/// Id of one session, for example `ses_01jd…`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+pub struct SessionId(String);
+
+impl SessionId {
+    const PREFIX: &'static str = "ses_";
+
+    /// Reads an id given by a client; `None` when it cannot be one.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        plausible(text, Self::PREFIX).then(|| Self(text.to_owned()))
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn plausible(text: &str, prefix: &str) -> bool {
+    text.strip_prefix(prefix)
+        .is_some_and(|rest| !rest.is_empty() && rest.len() <= 64 && rest.bytes().all(|b| b.is_ascii_alphanumeric()))
+}
+
 /// Where new ids come from; injected so that tests can foresee them.
 pub trait IdSource: Send + Sync {
     /// An id never given before.
     fn execution(&self) -> ExecutionId;
+
+    /// The same for sessions.
+    fn session(&self) -> SessionId;
 }
 
 /// ULIDs: sortable by creation time.
@@ -47,6 +80,10 @@ pub struct UlidSource;
 impl IdSource for UlidSource {
     fn execution(&self) -> ExecutionId {
         ExecutionId(format!("{}{}", ExecutionId::PREFIX, ulid::Ulid::new().to_string().to_ascii_lowercase()))
+    }
+
+    fn session(&self) -> SessionId {
+        SessionId(format!("{}{}", SessionId::PREFIX, ulid::Ulid::new().to_string().to_ascii_lowercase()))
     }
 }
 

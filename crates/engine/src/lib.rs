@@ -20,10 +20,11 @@ pub mod files;
 mod hex;
 pub mod ids;
 pub mod image;
-mod output;
+pub mod output;
 pub mod pool;
 mod record;
 pub mod runner;
+pub mod session;
 pub mod spec;
 mod verdict;
 
@@ -33,3 +34,4 @@ pub const DEFAULT_PRELOAD: [&str; 6] = ["asyncio", "numpy", "pandas", "scipy.sta
 
 pub use config::EngineConfig;
 pub use engine::{Engine, ListFilter, Load, SubmitError, Ticket};
+pub use record::Stream;

@@ -2,6 +2,75 @@
 
 use std::collections::VecDeque;
 
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::ids::ExecutionId;
+
+/// How much of each stream a result shows, in characters; what is kept can be read page by page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputBudget {
+    /// From the beginning.
+    pub head: usize,
+    /// From the end.
+    pub tail: usize,
+}
+
+impl OutputBudget {
+    /// The text with progress bars folded to what a terminal would show in the end and, if it is longer than the budget, its middle replaced by a line that
+    /// says how much is missing and how to read it. `None` when nothing changes.
+    pub(crate) fn apply(self, text: &str, id: &ExecutionId, stream: &str) -> Option<String> {
+        let folded = fold(text);
+        let shown = folded.as_deref().unwrap_or(text);
+        let length = shown.chars().count();
+        if length <= self.head + self.tail {
+            return folded;
+        }
+        let at = |count: usize| shown.char_indices().nth(count).map_or(shown.len(), |(index, _)| index);
+        let (head, tail) = (&shown[..at(self.head)], &shown[at(length - self.tail)..]);
+        let cut = length - self.head - self.tail;
+        Some(format!(
+            "{head}\n[... {cut} characters cut; all: GET /v1/executions/{id}/output?stream={stream}&offset=0&limit=10000 ...]\n{tail}"
+        ))
+    }
+}
+
+/// Lines as a terminal shows them in the end: what comes after a carriage return takes the place of what was before it. `None` when there are none.
+fn fold(text: &str) -> Option<String> {
+    if !text.contains('\r') {
+        return None;
+    }
+    let line = |line: &str| {
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        line.rsplit('\r').find(|part| !part.is_empty()).unwrap_or_default().to_owned()
+    };
+    Some(text.split('\n').map(line).collect::<Vec<_>>().join("\n"))
+}
+
+/// A page of a text that is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct OutputPage {
+    /// `stdout` or `stderr`.
+    pub stream: String,
+    /// First character of this page.
+    pub offset: usize,
+    /// Characters of all that is kept.
+    pub total: usize,
+    /// Where the next page begins; `null` at the end.
+    pub next_offset: Option<usize>,
+    /// The page.
+    pub text: String,
+}
+
+impl OutputPage {
+    pub(crate) fn of(text: &str, stream: &str, offset: usize, limit: usize) -> Self {
+        let page: String = text.chars().skip(offset).take(limit).collect();
+        let total = text.chars().count();
+        let end = offset.saturating_add(limit);
+        Self { stream: stream.to_owned(), offset, total, next_offset: (end < total).then_some(end), text: page }
+    }
+}
+
 /// Turns bytes into text as they come: sequences cut between two reads are completed, bytes that are not UTF-8 become
 /// U+FFFD.
 #[derive(Debug, Default)]
@@ -162,6 +231,27 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_budget_folds_progress_bars_and_says_what_it_cut() {
+        let id = ExecutionId::parse("exe_1").unwrap();
+        let budget = OutputBudget { head: 3, tail: 2 };
+        assert_eq!(budget.apply("abcde", &id, "stdout"), None);
+        assert_eq!(budget.apply("0%\r50%\r99%\r\nx", &id, "stdout").unwrap(), "99%\nx");
+        let cut = budget.apply("äöü-----yz", &id, "stderr").unwrap();
+        assert!(cut.starts_with("äöü\n[... 5 characters cut;") && cut.ends_with("...]\nyz"), "{cut}");
+        assert!(cut.contains("/v1/executions/exe_1/output?stream=stderr"), "{cut}");
+    }
+
+    #[test]
+    fn pages_cover_a_text_without_gap() {
+        let text = "äbcdëf";
+        let first = OutputPage::of(text, "stdout", 0, 4);
+        assert_eq!((first.text.as_str(), first.next_offset, first.total), ("äbcd", Some(4), 6));
+        let last = OutputPage::of(text, "stdout", 4, 4);
+        assert_eq!((last.text.as_str(), last.next_offset), ("ëf", None));
+        assert_eq!(OutputPage::of(text, "stdout", 100, 4).text, "");
+    }
 
     #[test]
     fn within_the_budget_nothing_is_lost() {

@@ -1,23 +1,28 @@
 //! One execution as the engine knows it while it runs and after.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
 
 use crate::event::{EventBody, EventLog};
 use crate::execution::{
     Execution, ExecutionError, Fault, Isolation, JsonMap, Metrics, Notice, Outcome, Output, PolicyReport, Status,
 };
-use crate::ids::ExecutionId;
-use crate::output::Kept;
+use crate::ids::{ExecutionId, SessionId};
+use crate::output::{Kept, OutputBudget, OutputPage};
 use crate::spec::ExecutionSpec;
 
 /// Which output stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stream {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    /// Standard output.
     Stdout,
+    /// Standard error.
     Stderr,
 }
 
@@ -27,7 +32,11 @@ pub(crate) struct Record {
     pub(crate) id: ExecutionId,
     pub(crate) log: EventLog,
     pub(crate) cancel: CancellationToken,
+    /// How much of its output the result shows.
+    budget: Option<OutputBudget>,
     state: Mutex<State>,
+    /// All that is kept of both streams, when the result shows less.
+    whole: OnceLock<[String; 2]>,
 }
 
 #[derive(Debug)]
@@ -44,10 +53,11 @@ struct Open {
 }
 
 impl Record {
-    pub(crate) fn new(id: ExecutionId, spec: &ExecutionSpec, created_at: String) -> Self {
+    pub(crate) fn new(id: ExecutionId, session: Option<SessionId>, spec: &ExecutionSpec, created_at: String) -> Self {
         let execution = Execution {
             id: id.clone(),
-            session_id: None,
+            session_id: session,
+            interpreter_restarted: false,
             template: format!("{}@1", spec.template),
             status: Status::Queued,
             outcome: None,
@@ -81,7 +91,16 @@ impl Record {
             id,
             log: EventLog::default(),
             cancel: CancellationToken::new(),
+            budget: spec.output,
+            whole: OnceLock::new(),
             state: Mutex::new(State::Open(Box::new(Open { execution, stdout, stderr }))),
+        }
+    }
+
+    pub(crate) fn session(&self) -> Option<SessionId> {
+        match &*self.state.lock() {
+            State::Open(open) => open.execution.session_id.clone(),
+            State::Final(execution) => execution.session_id.clone(),
         }
     }
 
@@ -109,7 +128,8 @@ impl Record {
                 let text = execution.stdout.len() + execution.stderr.len();
                 let claims =
                     json_size(&execution.result) + json_size(&execution.dataframe) + json_size(&execution.variables);
-                2 * (text + displays) + claims + json_size(&execution.error) + 4096
+                let whole: usize = self.whole.get().map_or(0, |whole| whole.iter().map(String::len).sum());
+                whole + 2 * (text + displays) + claims + json_size(&execution.error) + 4096
             }
         }
     }
@@ -219,6 +239,34 @@ impl Record {
     pub(crate) fn never_ran(&self, now: String) -> Execution {
         let error = ExecutionError::of(Outcome::Cancelled, "cancelled before it began".to_owned(), None);
         self.ended_early(now, Outcome::Cancelled, None, error)
+    }
+
+    /// Cuts the output down to what the caller wants to see. What is cut stays readable by [`Self::page`].
+    pub(crate) fn within_budget(&self, execution: &mut Execution) {
+        let Some(budget) = self.budget else { return };
+        let shown = [("stdout", &execution.stdout), ("stderr", &execution.stderr)]
+            .map(|(stream, text)| budget.apply(text, &self.id, stream));
+        if shown.iter().all(Option::is_none) {
+            return;
+        }
+        let [stdout, stderr] = shown;
+        let replaced = |text: &mut String, shown: Option<String>| {
+            let shown = shown.unwrap_or_else(|| text.clone());
+            std::mem::replace(text, shown)
+        };
+        let whole = [replaced(&mut execution.stdout, stdout), replaced(&mut execution.stderr, stderr)];
+        self.whole.set(whole).ok();
+    }
+
+    /// A page of what is kept of a stream.
+    pub(crate) fn page(&self, stream: Stream, offset: usize, limit: usize) -> OutputPage {
+        let (index, name) = if stream == Stream::Stdout { (0, "stdout") } else { (1, "stderr") };
+        if let Some(whole) = self.whole.get() {
+            return OutputPage::of(&whole[index], name, offset, limit);
+        }
+        let execution = self.snapshot();
+        let text = if stream == Stream::Stdout { &execution.stdout } else { &execution.stderr };
+        OutputPage::of(text, name, offset, limit)
     }
 
     /// Nothing changes any more.

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::output::OutputBudget;
+
 /// Where the workspace is inside a sandbox; also the working directory.
 pub const WORKSPACE: &str = "/data";
 /// Other names of the workspace (links), accepted in paths.
@@ -181,9 +183,48 @@ pub struct ExecutionRequest {
     /// Name of a policy.
     #[serde(default)]
     pub policy: Option<String>,
+    /// How much of each stream the result shows; absent: all that is kept (`limits.output_kb`).
+    #[serde(default)]
+    pub output: Option<OutputRequest>,
     /// Whether to wait.
     #[serde(default)]
     pub mode: AnswerMode,
+}
+
+/// How much of each output stream the result shows, in characters, for readers with little room. Progress bars are folded to what a terminal shows in the
+/// end. The rest can be read page by page; events are not cut.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OutputRequest {
+    /// At most so many of each stream; 20 000 by default.
+    pub max_chars: Option<i64>,
+    /// So many of them from the beginning; half by default.
+    pub head: Option<i64>,
+    /// So many of them from the end; the rest by default.
+    pub tail: Option<i64>,
+}
+
+impl OutputRequest {
+    fn validate(self) -> Result<OutputBudget, FieldError> {
+        const MOST: u64 = 10_000_000;
+        let most: usize = bounded("output.max_chars", self.max_chars, 1, MOST, 20_000)?;
+        let part = |field, given: Option<i64>, default: usize| bounded(field, given, 0, most as u64, default as u64);
+        let (head, tail) = match (self.head, self.tail) {
+            (None, Some(_)) => {
+                let tail: usize = part("output.tail", self.tail, 0)?;
+                (most - tail, tail)
+            }
+            (head, tail) => {
+                let head: usize = part("output.head", head, most / 2)?;
+                (head, part("output.tail", tail, most - head)?)
+            }
+        };
+        if head + tail > most {
+            let message = format!("and output.tail must not be more than output.max_chars = {most} together");
+            return Err(FieldError::new("output.head", message));
+        }
+        Ok(OutputBudget { head, tail })
+    }
 }
 
 impl ExecutionRequest {
@@ -206,6 +247,7 @@ impl ExecutionRequest {
             collect: Vec::new(),
             cwd: None,
             policy: None,
+            output: None,
             mode: AnswerMode::default(),
         }
     }
@@ -380,6 +422,8 @@ pub struct ExecutionSpec {
     pub cwd: String,
     /// Name of the policy.
     pub policy: String,
+    /// How much of each stream the result shows; all that is kept without it.
+    pub output: Option<OutputBudget>,
 }
 
 impl ExecutionSpec {
@@ -417,6 +461,134 @@ impl ExecutionSpec {
             "SSL_",
         ];
         !self.env.keys().any(|name| READ_AT_START.iter().any(|start| name.starts_with(start)))
+    }
+}
+
+/// Body of `POST /v1/sessions`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"idle_timeout_s": 600}))]
+pub struct SessionRequest {
+    /// Name of a template, or name@version.
+    #[serde(default)]
+    pub template: Option<String>,
+    /// Lowest isolation level accepted; never less.
+    #[serde(default)]
+    pub isolation: IsolationLevel,
+    /// Limits of everything in it together.
+    #[serde(default)]
+    pub limits: LimitsRequest,
+    /// Environment variables of its interpreter.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Files written first.
+    #[serde(default)]
+    pub files: Vec<FileRequest>,
+    /// Name of a policy.
+    #[serde(default)]
+    pub policy: Option<String>,
+    /// Seconds without an execution after which it is closed.
+    #[serde(default)]
+    pub idle_timeout_s: Option<i64>,
+    /// Seconds after which it is closed whatever happens.
+    #[serde(default)]
+    pub ttl_s: Option<i64>,
+    /// Whatever the caller wants to find again; kept as it is.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub metadata: serde_json::Map<String, Value>,
+}
+
+/// A valid session.
+#[derive(Debug, Clone)]
+pub struct SessionSpec {
+    /// What its interpreter is started for: template, limits, environment, files.
+    pub base: ExecutionSpec,
+    /// Without an execution it is closed after this.
+    pub idle_timeout: Duration,
+    /// Whatever happens it is closed after this.
+    pub ttl: Duration,
+    /// The caller's own.
+    pub metadata: serde_json::Map<String, Value>,
+}
+
+/// Longest life of a session, in seconds: a week.
+const MOST_SECONDS: u64 = 7 * 24 * 3600;
+/// Closed after so many seconds without an execution unless the caller says otherwise.
+const IDLE_SECONDS: u64 = 30 * 60;
+/// Closed after so many seconds unless the caller says otherwise.
+const TTL_SECONDS: u64 = 24 * 3600;
+/// Most bytes of a session's metadata as JSON.
+const MOST_METADATA: usize = 16 << 10;
+
+impl SessionRequest {
+    /// Checks every field against the operator's limits.
+    ///
+    /// # Errors
+    /// The first field that is wrong.
+    pub fn validate(self, policy: &LimitPolicy) -> Result<SessionSpec, FieldError> {
+        let metadata = serde_json::to_string(&self.metadata).map_or(usize::MAX, |text| text.len());
+        if metadata > MOST_METADATA {
+            return Err(FieldError::new("metadata", format!("has {metadata} bytes; at most {MOST_METADATA} are kept")));
+        }
+        let seconds =
+            |field, given, default| bounded::<u64>(field, given, 1, MOST_SECONDS, default).map(Duration::from_secs);
+        let request = ExecutionRequest {
+            template: self.template,
+            isolation: self.isolation,
+            limits: self.limits,
+            env: self.env,
+            files: self.files,
+            policy: self.policy,
+            ..ExecutionRequest::new("")
+        };
+        Ok(SessionSpec {
+            idle_timeout: seconds("idle_timeout_s", self.idle_timeout_s, IDLE_SECONDS)?,
+            ttl: seconds("ttl_s", self.ttl_s, TTL_SECONDS)?,
+            base: request.validate(policy)?,
+            metadata: self.metadata,
+        })
+    }
+}
+
+impl ExecutionRequest {
+    /// As [`Self::validate`], for an execution in a session, which has the session's template, isolation and limits.
+    ///
+    /// # Errors
+    /// The first field that is wrong, or that only a session as a whole can have.
+    pub fn validate_within(mut self, session: &SessionSpec, policy: &LimitPolicy) -> Result<ExecutionSpec, FieldError> {
+        if self.language != Language::Python {
+            let message = "a session runs python; from there other programs can be started with subprocess";
+            return Err(FieldError::new("language", message));
+        }
+        let of_the_session = "is that of the session and cannot be changed for one execution";
+        if self.template.is_some() {
+            return Err(FieldError::new("template", of_the_session));
+        }
+        if self.isolation != IsolationLevel::Auto && self.isolation != session.base.isolation {
+            return Err(FieldError::new("isolation", of_the_session));
+        }
+        let LimitsRequest { memory_mb, cpu, processes, disk_mb, file_size_mb, open_files, output_kb: _ } = &self.limits;
+        let given = [
+            ("memory_mb", memory_mb.is_some()),
+            ("cpu", cpu.is_some()),
+            ("processes", processes.is_some()),
+            ("disk_mb", disk_mb.is_some()),
+            ("file_size_mb", file_size_mb.is_some()),
+            ("open_files", open_files.is_some()),
+        ];
+        if let Some((name, _)) = given.into_iter().find(|(_, given)| *given) {
+            return Err(FieldError::new(format!("limits.{name}"), of_the_session));
+        }
+        self.isolation = session.base.isolation;
+        // Where nothing else is said the session's working directory stays, even if code has changed it.
+        let stays = self.cwd.is_none();
+        let spec = self.validate(policy)?;
+        Ok(ExecutionSpec {
+            limits: Limits { output_bytes: spec.limits.output_bytes, ..session.base.limits },
+            cwd: if stays { String::new() } else { spec.cwd },
+            ..spec
+        })
     }
 }
 
@@ -498,6 +670,7 @@ impl ExecutionRequest {
             input: self.input,
             result_var: self.result_var,
             policy: policy_name,
+            output: self.output.map(OutputRequest::validate).transpose()?,
         })
     }
 }

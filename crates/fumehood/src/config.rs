@@ -125,6 +125,8 @@ pub(crate) struct Engine {
     pub(crate) memory_mb: Option<u64>,
     /// Executions waiting beyond that; the next is refused with 429.
     pub(crate) queue_size: u64,
+    /// Sessions open at once. The memory limits of all may add up to more than the node has; those of executions that run without a session may not.
+    pub(crate) max_sessions: u64,
     /// Finished executions kept in memory.
     pub(crate) keep_executions: u64,
     /// MiB of finished executions kept in memory.
@@ -152,6 +154,7 @@ impl Default for Engine {
             max_concurrent: None,
             memory_mb: None,
             queue_size: engine.queue_size as u64,
+            max_sessions: engine.max_sessions as u64,
             keep_executions: engine.keep_executions as u64,
             keep_mb: engine.keep_bytes as u64 / MB,
             keep_artifacts_mb: engine.keep_artifact_bytes / MB,
@@ -589,6 +592,7 @@ impl Config {
             max_concurrent: engine.max_concurrent.map_or(defaults.max_concurrent, count),
             memory_bytes: engine.memory_mb.map_or(defaults.memory_bytes, |mb| mb.saturating_mul(MB)),
             queue_size: count(engine.queue_size),
+            max_sessions: count(engine.max_sessions),
             keep_executions: count(engine.keep_executions),
             keep_bytes: count(engine.keep_mb.saturating_mul(MB)),
             keep_artifact_bytes: engine.keep_artifacts_mb.saturating_mul(MB),

@@ -6,8 +6,8 @@
 use std::fs;
 
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
-    set_no_new_privs,
+    CapabilitySet, CapabilitySets, capability_is_in_bounding_set, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
 use crate::error::{At, JailError, Step};
@@ -88,6 +88,10 @@ pub(crate) fn become_user(uid: u32, gid: u32, drop_groups: bool) -> Result<(), J
 /// Gives up every capability for ever: bounding, ambient, then all three sets.
 pub(crate) fn drop_capabilities() -> Result<(), JailError> {
     for capability in CapabilitySet::all().iter() {
+        // Taking away what is gone already would need a capability that is gone too.
+        if capability_is_in_bounding_set(capability) == Ok(false) {
+            continue;
+        }
         match remove_capability_from_bounding_set(capability) {
             // The kernel does not know this one, so nobody can have it.
             Ok(()) | Err(rustix::io::Errno::INVAL) => {}

@@ -6,9 +6,11 @@
 
 use std::ffi::CString;
 use std::fs;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
-use rustix::process::{WaitOptions, chdir, setsid, wait};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitOptions, chdir, kill_process, setsid, wait};
 
 use crate::cgroup::Doors;
 use crate::error::{At, JailError, Step};
@@ -16,7 +18,7 @@ use crate::identity;
 use crate::landlock;
 use crate::mounts;
 use crate::network;
-use crate::protocol::{JailSpec, Report, send};
+use crate::protocol::{JailSpec, Order, Report, receive, send};
 use crate::rlimits;
 use crate::seccomp::{self, Filters};
 use crate::sys;
@@ -54,13 +56,15 @@ pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
     let Ok(report) = sys::close_all_but(inheritance.numbers()).and_then(|()| inheritance.report.try_clone()) else {
         sys::exit_now(125)
     };
+    let (spec, filters) = (inheritance.spec, inheritance.filters);
     match build_and_start(inheritance) {
-        Ok(Some((program, io))) => reap(program, io, &report),
-        Ok(None) => {
+        Ok(Built::Executed(program, io)) => reap(program, io, &report),
+        Ok(Built::ToBeForked) => {
             // The program's steps are reported by itself; the jailer hears of its end by the end of this socket too.
             drop(report);
             rest()
         }
+        Ok(Built::Kept) => attend(spec, filters, &report),
         Err(error) => {
             // If even this fails the jailer sees the end of the conversation, which it takes for a failure too.
             if send(&report, &Report::Failed(error), &[]).is_err() {
@@ -71,9 +75,18 @@ pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
     }
 }
 
-/// The program and the counters of this process; nothing when the program is to be a fork of a zygote.
-fn build_and_start(inheritance: Inheritance<'_>) -> Result<Option<(i32, Option<fs::File>)>, JailError> {
-    let Inheritance { spec, filters, fds, disk, doors, go, report, privileged } = inheritance;
+/// What comes after building.
+enum Built {
+    /// The program runs. Its pid and the counters of this process.
+    Executed(i32, Option<fs::File>),
+    /// A zygote is asked for the program.
+    ToBeForked,
+    /// The jailer says what comes.
+    Kept,
+}
+
+fn build_and_start(inheritance: Inheritance<'_>) -> Result<Built, JailError> {
+    let Inheritance { spec, filters, mut fds, disk, doors, go, report, privileged } = inheritance;
     sys::set_process_name(c"fumehood-init").at(Step::FollowParent, "name")?;
     // Here and not in the jailer: the kernel may take its time for it, and would take the jailer's.
     doors.enter()?;
@@ -93,15 +106,17 @@ fn build_and_start(inheritance: Inheritance<'_>) -> Result<Option<(i32, Option<f
     let disk = mounts::complete(disk, spec.shm_bytes)?;
     network::raise_loopback()?;
     rustix::system::sethostname(b"sandbox").at(Step::SetHostname, "sandbox")?;
-    if spec.zygote.is_some() {
+    if spec.keep || spec.zygote.is_some() {
         // Before the report, upon which the program comes in.
         sys::close_range(0, 2).at(Step::ArrangeDescriptors, "process 1")?;
-        sys::ignore_signal(libc::SIGCHLD).at(Step::NewSession, "reaping")?;
+        if !spec.keep {
+            sys::ignore_signal(libc::SIGCHLD).at(Step::NewSession, "reaping")?;
+        }
         identity::forbid_new_privileges()?;
         identity::drop_capabilities()?;
         sys::show_memory(false).at(Step::DropCapabilities, "hide memory")?;
         send(&report, &Report::SetUp, &[disk.as_fd()]).at(Step::ReportSetUp, "")?;
-        return Ok(None);
+        return Ok(if spec.keep { Built::Kept } else { Built::ToBeForked });
     }
     let io = open_own_counters()?;
     send(&report, &Report::SetUp, &[disk.as_fd()]).at(Step::ReportSetUp, "")?;
@@ -109,7 +124,8 @@ fn build_and_start(inheritance: Inheritance<'_>) -> Result<Option<(i32, Option<f
 
     match sys::fork().at(Step::ForkProgram, "")? {
         None => {
-            let Err(error) = become_program(spec, filters, fds);
+            let gate = if fds.len() > 3 { Some(fds.remove(3)) } else { None };
+            let Err(error) = become_program(spec, filters, fds, gate);
             // Whether or not the jailer hears it, the exit code says that the program never ran.
             send(&report, &Report::Failed(error), &[]).ok();
             sys::exit_now(125)
@@ -120,7 +136,7 @@ fn build_and_start(inheritance: Inheritance<'_>) -> Result<Option<(i32, Option<f
             sys::close_range(0, 2).at(Step::ArrangeDescriptors, "process 1")?;
             identity::forbid_new_privileges()?;
             identity::drop_capabilities()?;
-            Ok(Some((pid, io)))
+            Ok(Built::Executed(pid, io))
         }
     }
 }
@@ -152,28 +168,27 @@ fn become_program(
     spec: &JailSpec,
     filters: &Filters,
     fds: Vec<OwnedFd>,
+    gate: Option<OwnedFd>,
 ) -> Result<std::convert::Infallible, JailError> {
     setsid().at(Step::NewSession, "")?;
     sys::reset_signals().at(Step::NewSession, "signals")?;
     // First everything out of the way, so that no target number is occupied by a source still needed.
-    let high: Vec<OwnedFd> = fds
-        .iter()
-        .map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, HIGH))
-        .collect::<Result<_, _>>()
-        .at(Step::ArrangeDescriptors, "move aside")?;
+    let aside = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, HIGH).at(Step::ArrangeDescriptors, "move aside");
+    let high: Vec<OwnedFd> = fds.iter().map(aside).collect::<Result<_, _>>()?;
+    let gate = gate.as_ref().map(aside).transpose()?;
     drop(fds);
-    let [stdin, stdout, stderr, gate, control @ ..] = &high[..] else {
+    if high.len() < 3 {
         return Err(JailError::new(Step::ArrangeDescriptors, "", "too few descriptors"));
-    };
-    for (fd, target) in [(stdin, 0), (stdout, 1), (stderr, 2)] {
-        sys::place(fd.as_fd(), target).at(Step::ArrangeDescriptors, "standard streams")?;
     }
-    if let Some(control) = control.first() {
-        sys::place(control.as_fd(), 3).at(Step::ArrangeDescriptors, "control")?;
+    // Standard streams and, where there is one, the control socket.
+    for (fd, target) in high.iter().zip(0..) {
+        sys::place(fd.as_fd(), target).at(Step::ArrangeDescriptors, "channels")?;
     }
     // After the descriptors: arranging them needs numbers beyond the limit.
     rlimits::apply(&spec.limits)?;
-    await_byte(gate, Step::AwaitGate)?;
+    if let Some(gate) = &gate {
+        await_byte(gate, Step::AwaitGate)?;
+    }
     enter_directory(&spec.cwd)?;
 
     let program = CString::new(spec.argv[0].as_str()).at(Step::Exec, "program")?;
@@ -205,6 +220,99 @@ fn rest() -> ! {
     loop {
         // Without anything to poll this sleeps; a signal cuts it short.
         rustix::event::poll(&mut [], None).ok();
+    }
+}
+
+/// Process 1 of a sandbox that is kept: executes and sweeps as it is told, and reaps. Never returns.
+fn attend(spec: &JailSpec, filters: &Filters, jailer: &OwnedFd) -> ! {
+    let attended =
+        sys::child_signals().and_then(|ended| Attendant { spec, filters, jailer, ended, program: None }.serve());
+    // The jailer is gone, or what was to work did not; either way nothing of this sandbox is to go on.
+    sys::exit_now(if attended.is_ok() { 0 } else { 124 })
+}
+
+struct Attendant<'a> {
+    spec: &'a JailSpec,
+    filters: &'a Filters,
+    jailer: &'a OwnedFd,
+    /// Readable when a child has ended.
+    ended: OwnedFd,
+    /// The program that was executed, if any.
+    program: Option<i32>,
+}
+
+impl Attendant<'_> {
+    /// How often is looked whether everything has ended that was killed.
+    const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000 };
+
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            let mut fds = [PollFd::new(self.jailer, PollFlags::IN), PollFd::new(&self.ended, PollFlags::IN)];
+            match poll(&mut fds, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let told = !fds[0].revents().is_empty();
+            self.reap()?;
+            if told {
+                match receive::<Order>(self.jailer)? {
+                    None => return Ok(()),
+                    Some((Order::Sweep, _)) => self.sweep()?,
+                    Some((Order::Execute, fds)) => self.execute(fds)?,
+                    Some((Order::Interrupt, _)) => self.interrupt(),
+                }
+            }
+        }
+    }
+
+    /// Takes note of every child that has ended.
+    fn reap(&mut self) -> io::Result<()> {
+        // What it says is looked up below; several signals count as one.
+        while rustix::io::read(&self.ended, &mut [0; 128]).is_ok() {}
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if self.program == Some(pid.as_raw_nonzero().get()) {
+                self.program = None;
+                let ended = Report::Ended { wait_status: status.as_raw(), bytes_read: None, bytes_written: None };
+                send(self.jailer, &ended, &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sweep(&mut self) -> io::Result<()> {
+        // A fork that was on its way in is met by the next round. What was forked from a zygote is reaped by the jailer.
+        while sys::signal_all(libc::SIGKILL) {
+            poll(&mut [PollFd::new(&self.ended, PollFlags::IN)], Some(&Self::LOOK_AGAIN)).ok();
+            self.reap()?;
+        }
+        send(self.jailer, &Report::Swept, &[])
+    }
+
+    fn execute(&mut self, mut fds: Vec<OwnedFd>) -> io::Result<()> {
+        let report = fds.pop().ok_or(io::ErrorKind::InvalidData)?;
+        match sys::fork() {
+            Ok(None) => {
+                let Err(error) = become_program(self.spec, self.filters, fds, None);
+                send(&report, &Report::Failed(error), &[]).ok();
+                sys::exit_now(125)
+            }
+            Ok(Some(pid)) => {
+                self.program = Some(pid);
+                Ok(())
+            }
+            // The jailer hears that the program ended without having begun.
+            Err(error) => {
+                send(&report, &Report::Failed(JailError::new(Step::ForkProgram, "", error)), &[])?;
+                send(self.jailer, &Report::Ended { wait_status: 125 << 8, bytes_read: None, bytes_written: None }, &[])
+            }
+        }
+    }
+
+    fn interrupt(&self) {
+        if let Some(program) = self.program.and_then(Pid::from_raw) {
+            // It may have ended a moment ago.
+            kill_process(program, Signal::INT).ok();
+        }
     }
 }
 

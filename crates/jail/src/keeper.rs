@@ -8,6 +8,9 @@
 //!         \--Failed/killed------------------------------------------------------------^
 //! ```
 //!
+//! A sandbox that is kept goes from `SetUp` and from the end of a program to `Idle`, and from there, when the server asks for the next program, by way
+//! of `Swept` (nothing of an earlier one runs) to `Running` again. Only a kill ends it.
+//!
 //! The program of a sandbox is a child of its process 1 when it was executed, and of this process when it was forked from a zygote.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -28,7 +31,8 @@ use crate::landlock;
 use crate::mounts;
 use crate::probe;
 use crate::protocol::{
-    ExitReport, JailLimits, JailSpec, Reply, Report, Request, ZygoteReport, ZygoteSpec, receive, send,
+    ExitReport, JailLimits, JailSpec, Order, Reply, Report, Request, ZygoteReport, ZygoteSpec, packet_pair, receive,
+    send,
 };
 use crate::seccomp::{self, Filters};
 use crate::spawn::{self, Forking, Means, Owner, Spawned, wait_status};
@@ -72,6 +76,9 @@ struct State {
     zygote_filters: Filters,
     sandboxes: BTreeMap<u64, Sandbox>,
     zygotes: BTreeMap<u64, Zygote>,
+    /// Of every zygote, one after the other: it owns the user namespaces of the sandboxes forked from it, and the next one is to be able to enter those
+    /// that are kept.
+    zygote_uid: Option<u32>,
     /// Groups the kernel was not done with yet.
     graveyard: Vec<Group>,
     /// Sandboxes whose program did not come, until they are buried: a zygote that died may have forked it without telling, and process 1 cannot
@@ -96,6 +103,16 @@ struct Sandbox {
     report: Option<OwnedFd>,
     group: Group,
     program: Program,
+    /// What is needed to put a fork into it, where programs are forked.
+    forking: Option<Forking>,
+    /// Programs follow each other.
+    keep: bool,
+    /// Number of its present program, or the last.
+    number: u64,
+    /// The program that begins once everything else has ended.
+    next: Option<Next>,
+    /// Where the present program of a sandbox that is kept reports; `None` once it is closed at the other end.
+    program_report: Option<OwnedFd>,
     /// Counters of bytes of a program that was forked.
     io: Option<fs::File>,
     disk: Option<OwnedFd>,
@@ -106,14 +123,24 @@ struct Sandbox {
 enum Program {
     /// A child of process 1.
     OfProcess1,
-    /// To be forked from this zygote once the sandbox is built.
-    ToFork(u64, Forking),
+    /// To be forked from this zygote once the sandbox is built, with these channels.
+    ToFork(u64, Vec<OwnedFd>),
+    /// Executed in a sandbox that is kept, whose process 1 tells of its end.
+    Executed,
     /// The zygote was asked to fork into the pid namespace with this inode.
     Asked(u64),
     /// A child of this process.
     Forked(OwnedFd, i32),
     /// Forked and reaped, or never to come.
     Over,
+}
+
+/// A program of a sandbox that is kept.
+struct Next {
+    number: u64,
+    zygote: Option<u64>,
+    /// Standard input, output, error and control.
+    channels: Vec<OwnedFd>,
 }
 
 struct Zygote {
@@ -166,6 +193,7 @@ enum Source {
     Report(u64),
     Init(u64),
     Program(u64),
+    ProgramReport(u64),
     Zygote(u64),
 }
 
@@ -177,6 +205,7 @@ impl Source {
             Self::Init(id) => (2, id),
             Self::Program(id) => (3, id),
             Self::Zygote(id) => (4, id),
+            Self::ProgramReport(id) => (5, id),
         };
         epoll::EventData::new_u64(id << 3 | kind)
     }
@@ -188,6 +217,7 @@ impl Source {
             1 => Self::Report(id),
             2 => Self::Init(id),
             3 => Self::Program(id),
+            5 => Self::ProgramReport(id),
             _ => Self::Zygote(id),
         }
     }
@@ -207,6 +237,7 @@ impl State {
             place,
             sandboxes: BTreeMap::new(),
             zygotes: BTreeMap::new(),
+            zygote_uid: None,
             graveyard: Vec::new(),
             forkless: BTreeSet::new(),
             watch,
@@ -270,6 +301,7 @@ impl State {
                         Some((request, fds)) => self.take(request, fds, server)?,
                     },
                     Source::Report(id) => self.hear(id, server)?,
+                    Source::ProgramReport(id) => self.hear_program(id)?,
                     Source::Program(id) => self.program_ended(id, server)?,
                     Source::Init(id) => self.bury(id, server)?,
                     Source::Zygote(id) => self.hear_zygote(id, server)?,
@@ -299,6 +331,8 @@ impl State {
                     send(server, &Reply::Exited { id: spec.id, report, going: false }, &[])?;
                 }
             }
+            Request::Begin { id, program, zygote } => self.begin(id, program, zygote, fds)?,
+            Request::Interrupt { id } => self.interrupt(id),
             Request::Conclude { id, code } => self.conclude(id, code, server)?,
             Request::Hurry { id } => {
                 if let Some(sandbox) = self.sandboxes.get_mut(&id) {
@@ -334,8 +368,12 @@ impl State {
     }
 
     fn spawn(&mut self, spec: &JailSpec, fds: Vec<OwnedFd>) -> Result<(), JailError> {
-        let wanted = if spec.control { 5 } else { 4 };
-        if fds.len() != wanted || (spec.argv.is_empty() && spec.zygote.is_none()) {
+        let wanted = match (spec.keep, spec.control) {
+            (true, _) => 0,
+            (false, true) => 5,
+            (false, false) => 4,
+        };
+        if fds.len() != wanted || (spec.argv.is_empty() && (spec.keep || spec.zygote.is_none())) {
             return Err(JailError::new(Step::CreateChannel, "", "the request is incomplete"));
         }
         check_name(&spec.name)?;
@@ -348,17 +386,20 @@ impl State {
         };
         let uid = self.take_uid()?;
         let owner = self.owner(uid, namespace);
-        let Spawned { pid, pidfd, group, report, forking } = match spawn::spawn(spec, fds, &mut self.means(), owner) {
-            Ok(spawned) => spawned,
-            Err(error) => {
-                self.place.free_uids.push_back(uid);
-                return Err(error);
-            }
+        let Spawned { pid, pidfd, group, report, forking, channels } =
+            match spawn::spawn(spec, fds, &mut self.means(), owner) {
+                Ok(spawned) => spawned,
+                Err(error) => {
+                    self.place.free_uids.push_back(uid);
+                    return Err(error);
+                }
+            };
+        let program = match spec.zygote {
+            _ if spec.keep => Program::Over,
+            Some(zygote) => Program::ToFork(zygote, channels),
+            None => Program::OfProcess1,
         };
-        let program = match (spec.zygote, forking) {
-            (Some(zygote), Some(forking)) => Program::ToFork(zygote, forking),
-            _ => Program::OfProcess1,
-        };
+        let spared = if spec.keep { group.spare_others() } else { Ok(()) };
         let watched = self
             .watch(report.as_fd(), Source::Report(spec.id))
             .and_then(|()| self.watch(pidfd.as_fd(), Source::Init(spec.id)));
@@ -375,12 +416,18 @@ impl State {
                 report: Some(report),
                 group,
                 program,
+                forking,
+                keep: spec.keep,
+                number: 0,
+                next: None,
+                program_report: None,
                 io: None,
                 disk: None,
                 exit: ExitReport::default(),
             },
         );
-        watched.at(Step::CreateChannel, "watch the sandbox")
+        watched.at(Step::CreateChannel, "watch the sandbox")?;
+        spared
     }
 
     fn kill(&mut self, id: u64) {
@@ -398,7 +445,7 @@ impl State {
             Ok(Some((Report::SetUp, mut fds))) => {
                 sandbox.disk = fds.pop();
                 if let Program::ToFork(zygote, _) = sandbox.program {
-                    self.queue_fork(zygote, id);
+                    self.queue_fork(zygote, id, server)?;
                     return Ok(());
                 }
                 self.tell_started(id, server)
@@ -410,6 +457,11 @@ impl State {
             Ok(Some((Report::Failed(error), _))) => {
                 sandbox.exit.error = Some(error);
                 Ok(())
+            }
+            Ok(Some((Report::Swept, _))) => self.begin_next(id, server),
+            Ok(Some((Report::Ended { wait_status, .. }, _))) if sandbox.keep => {
+                self.hear_program(id)?;
+                self.program_over(id, Some(wait_status), server)
             }
             Ok(Some((Report::Ended { wait_status, bytes_read, bytes_written }, _))) => {
                 let exit = std::mem::take(&mut sandbox.exit);
@@ -441,8 +493,10 @@ impl State {
             sandbox.group.set_weight(Weight::Least);
         }
         let disk = sandbox.disk.take();
-        let disk: Vec<BorrowedFd<'_>> = disk.iter().map(AsFd::as_fd).collect();
-        send(server, &Reply::Started { id, uid: sandbox.uid }, &disk)
+        // Counters that cannot be opened are missed by whoever reads them, which is told there.
+        let gauges = if sandbox.keep { sandbox.group.gauges().unwrap_or_default() } else { Vec::new() };
+        let beside: Vec<BorrowedFd<'_>> = disk.iter().chain(&gauges).map(AsFd::as_fd).collect();
+        send(server, &Reply::Started { id, uid: sandbox.uid }, &beside)
     }
 
     /// Ends a program that has said its last word. Giving back the memory of a large program takes longer than most programs run, and is no part
@@ -469,6 +523,11 @@ impl State {
     fn program_ended(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
         self.hear_all(id, server)?;
         let Some(sandbox) = self.sandboxes.get_mut(&id) else { return Ok(()) };
+        let Program::Forked(program, _) = &sandbox.program else { return Ok(()) };
+        if !readable(program.as_fd())? {
+            // The event was about the one before.
+            return Ok(());
+        }
         let Program::Forked(program, _) = std::mem::replace(&mut sandbox.program, Program::Over) else { return Ok(()) };
         if !sandbox.told {
             // While it is there, though dead: what it read and wrote, its children included that it waited for.
@@ -476,6 +535,11 @@ impl State {
         }
         epoll::delete(&self.watch, &program).ok();
         let status = wait_status(&program);
+        if sandbox.keep {
+            let status = status.filter(|_| !sandbox.killed);
+            self.hear_program(id)?;
+            return self.program_over(id, status, server);
+        }
         pidfd_send_signal(&sandbox.init, Signal::KILL).ok();
         if sandbox.told {
             return Ok(());
@@ -509,10 +573,10 @@ impl State {
             true => Reply::Gone { id },
             false => Reply::Exited { id, report: sandbox.final_report(), going: false },
         };
-        let Sandbox { uid, init, report, group, program, .. } = sandbox;
+        let Sandbox { uid, init, report, group, program, program_report, .. } = sandbox;
         wait_status(&init);
         self.unwatch(&init);
-        report.iter().for_each(|report| self.unwatch(report));
+        report.iter().chain(&program_report).for_each(|report| self.unwatch(report));
         match program {
             // Killed together with process 1, which is the end of the sandbox as a whole.
             Program::Forked(program, _) => {
@@ -524,7 +588,7 @@ impl State {
                     zygote.waiting.retain(|waiting| *waiting != id);
                 }
             }
-            Program::Asked(_) | Program::OfProcess1 | Program::Over => {}
+            Program::Asked(_) | Program::OfProcess1 | Program::Executed | Program::Over => {}
         }
         self.place.free_uids.push_back(uid);
         self.remove(group);
@@ -540,6 +604,117 @@ impl State {
         }
     }
 
+    // Sandboxes that are kept
+
+    /// Ends what runs there, and remembers what comes after it.
+    fn begin(&mut self, id: u64, number: u64, zygote: Option<u64>, channels: Vec<OwnedFd>) -> io::Result<()> {
+        let Some(sandbox) = self.sandboxes.get_mut(&id).filter(|sandbox| sandbox.keep) else { return Ok(()) };
+        if channels.len() != 4 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "channels are missing"));
+        }
+        if self.place.privileged {
+            let (uid, gid) = (rustix::fs::Uid::from_raw(sandbox.uid), rustix::fs::Gid::from_raw(sandbox.uid));
+            for pipe in &channels[..3] {
+                rustix::fs::fchown(pipe, Some(uid), Some(gid))?;
+            }
+        }
+        sandbox.next = Some(Next { number, zygote, channels });
+        let swept = sandbox.report.as_ref().map(|process_1| send(process_1, &Order::Sweep, &[]));
+        if !matches!(swept, Some(Ok(()))) {
+            // Its end is on its way.
+            self.kill(id);
+        }
+        Ok(())
+    }
+
+    /// Nothing of an earlier program runs any more.
+    fn begin_next(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
+        // The end of a fork is heard of from the kernel, perhaps a moment after process 1 has seen it.
+        self.program_ended(id, server)?;
+        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return Ok(()) };
+        let Some(Next { number, zygote, mut channels }) = sandbox.next.take() else { return Ok(()) };
+        sandbox.number = number;
+        let (report, theirs) = packet_pair()?;
+        channels.push(theirs);
+        sandbox.exit = ExitReport::default();
+        let ready = zygote.filter(|id| self.zygotes.get(id).is_some_and(|zygote| zygote.ready));
+        let begun = match (zygote, ready) {
+            (Some(zygote), None) => {
+                self.no_fork(id, no_zygote(zygote), server)?;
+                return Ok(());
+            }
+            (Some(_), Some(zygote)) => {
+                if let Err(error) = sandbox.group.open(&sandbox.limits) {
+                    return self.no_fork(id, error, server);
+                }
+                sandbox.program = Program::ToFork(zygote, channels);
+                self.queue_fork(zygote, id, server)
+            }
+            (None, _) => {
+                let fds: Vec<BorrowedFd<'_>> = channels.iter().map(AsFd::as_fd).collect();
+                sandbox.program = Program::Executed;
+                let told = sandbox.report.as_ref().map(|process_1| send(process_1, &Order::Execute, &fds));
+                match told {
+                    Some(Ok(())) => send(server, &Reply::Begun { id, program: sandbox.number }, &[]),
+                    // Its end is on its way.
+                    _ => Ok(()),
+                }
+            }
+        };
+        begun?;
+        self.watch(report.as_fd(), Source::ProgramReport(id))?;
+        if let Some(sandbox) = self.sandboxes.get_mut(&id) {
+            sandbox.program_report = Some(report);
+        }
+        Ok(())
+    }
+
+    /// Takes in what a program of a sandbox that is kept reports of its own start.
+    fn hear_program(&mut self, id: u64) -> io::Result<()> {
+        while let Some(sandbox) = self.sandboxes.get_mut(&id)
+            && let Some(report) = &sandbox.program_report
+            && readable(report.as_fd())?
+        {
+            match receive::<Report>(report) {
+                Ok(Some((Report::Failed(error), _))) => sandbox.exit.error = Some(error),
+                Ok(Some((Report::Confined, mut fds))) => sandbox.io = fds.pop().map(fs::File::from),
+                // Nothing else is said there.
+                _ => {
+                    if let Some(report) = sandbox.program_report.take() {
+                        self.unwatch(&report);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The program of a sandbox that is kept has ended, or did not come.
+    fn program_over(&mut self, id: u64, wait_status: Option<i32>, server: &OwnedFd) -> io::Result<()> {
+        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return Ok(()) };
+        sandbox.program = Program::Over;
+        sandbox.exit.wait_status = wait_status;
+        if let Some(report) = sandbox.program_report.take() {
+            epoll::delete(&self.watch, &report).ok();
+        }
+        if sandbox.next.is_some() {
+            // Ended to make room: whoever asked for the next one hears of that one only.
+            return Ok(());
+        }
+        let (program, report) = (sandbox.number, sandbox.final_report());
+        send(server, &Reply::ProgramEnded { id, program, report }, &[])
+    }
+
+    fn interrupt(&self, id: u64) {
+        let Some(sandbox) = self.sandboxes.get(&id).filter(|sandbox| sandbox.keep) else { return };
+        // What ended a moment ago needs none.
+        match (&sandbox.program, &sandbox.report) {
+            (Program::Forked(program, _), _) => drop(pidfd_send_signal(program, Signal::INT)),
+            (Program::Executed, Some(process_1)) => drop(send(process_1, &Order::Interrupt, &[])),
+            _ => {}
+        }
+    }
+
     // Zygotes
 
     fn start_zygote(&mut self, spec: &ZygoteSpec, mut fds: Vec<OwnedFd>) -> Result<(), JailError> {
@@ -547,11 +722,17 @@ impl State {
             return Err(JailError::new(Step::StartZygote, "", "the request is incomplete"));
         };
         check_name(&spec.name)?;
-        let uid = self.take_uid()?;
+        let uid = match self.zygote_uid {
+            Some(uid) => uid,
+            None => {
+                let uid = self.take_uid()?;
+                *self.zygote_uid.insert(uid)
+            }
+        };
         let owner = self.owner(uid, None);
         let Place { hierarchy, .. } = &self.place;
         let started = zygote::start(spec, log, hierarchy, &mut self.images, &self.zygote_filters, owner);
-        let zygote::Started { pidfd, group, socket } = started.inspect_err(|_| self.place.free_uids.push_back(uid))?;
+        let zygote::Started { pidfd, group, socket } = started?;
         let watched = self.watch(socket.as_fd(), Source::Zygote(spec.id));
         self.zygotes.insert(
             spec.id,
@@ -569,13 +750,14 @@ impl State {
         watched.at(Step::StartZygote, "watch it")
     }
 
-    fn queue_fork(&mut self, zygote: u64, id: u64) {
+    fn queue_fork(&mut self, zygote: u64, id: u64, server: &OwnedFd) -> io::Result<()> {
         match self.zygotes.get_mut(&zygote) {
             Some(found) => {
                 found.waiting.push_back(id);
                 self.ask_zygote(zygote);
+                Ok(())
             }
-            None => self.no_fork(id, no_zygote(zygote)),
+            None => self.no_fork(id, no_zygote(zygote), server),
         }
     }
 
@@ -585,22 +767,28 @@ impl State {
         while zygote.asked.len() < FORKS_AHEAD {
             let Some(next) = zygote.waiting.pop_front() else { return };
             let Some(sandbox) = self.sandboxes.get_mut(&next) else { continue };
-            let Program::ToFork(_, forking) = &sandbox.program else { continue };
+            let (Program::ToFork(_, channels), Some(forking)) = (&sandbox.program, &sandbox.forking) else { continue };
             // A zygote that is gone is heard of through its socket; this sandbox is then among those it was asked for.
-            forking.ask(&zygote.socket).ok();
+            forking.ask(&zygote.socket, channels).ok();
             sandbox.program = Program::Asked(forking.pid_namespace);
+            if !sandbox.keep {
+                sandbox.forking = None;
+            }
             zygote.asked.push_back(next);
         }
     }
 
     /// A program will not come.
-    fn no_fork(&mut self, id: u64, error: JailError) {
-        if let Some(sandbox) = self.sandboxes.get_mut(&id) {
-            sandbox.program = Program::Over;
-            sandbox.exit.error.get_or_insert(error);
-            self.forkless.insert(id);
+    fn no_fork(&mut self, id: u64, error: JailError, server: &OwnedFd) -> io::Result<()> {
+        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return Ok(()) };
+        sandbox.program = Program::Over;
+        sandbox.exit.error.get_or_insert(error);
+        self.forkless.insert(id);
+        if sandbox.keep {
+            return self.program_over(id, None, server);
         }
         self.kill(id);
+        Ok(())
     }
 
     fn hear_zygote(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
@@ -622,8 +810,7 @@ impl State {
             Ok(Some((ZygoteReport::NotForked { id: sandbox, error }, _))) => {
                 zygote.asked.retain(|asked| *asked != sandbox);
                 self.ask_zygote(id);
-                self.no_fork(sandbox, error);
-                Ok(())
+                self.no_fork(sandbox, error, server)
             }
             Ok(None) | Err(_) => self.bury_zygote(id, server),
         }
@@ -645,8 +832,8 @@ impl State {
             if let Some(zygote) = self.zygotes.get(&zygote) {
                 pidfd_send_signal(&zygote.process, Signal::KILL).ok();
             }
-            self.no_fork(id, JailError::new(Step::ForkZygote, pid.to_string(), "is no process of the sandbox"));
-            return Ok(());
+            let error = JailError::new(Step::ForkZygote, pid.to_string(), "is no process of the sandbox");
+            return self.no_fork(id, error, server);
         };
         epoll::add(&self.watch, &process, Source::Program(id).to_data(), epoll::EventFlags::IN)?;
         sandbox.program = Program::Forked(process, pid);
@@ -654,6 +841,10 @@ impl State {
             sandbox.exit.error = Some(error);
             self.kill(id);
             return Ok(());
+        }
+        if sandbox.keep {
+            self.forkless.remove(&id);
+            return send(server, &Reply::Begun { id, program: sandbox.number }, &[]);
         }
         self.tell_started(id, server)
     }
@@ -672,9 +863,8 @@ impl State {
         let error = zygote.error.or(ended);
         self.reap_orphans();
         for sandbox in zygote.asked.into_iter().chain(zygote.waiting) {
-            self.no_fork(sandbox, no_zygote(id));
+            self.no_fork(sandbox, no_zygote(id), server)?;
         }
-        self.place.free_uids.push_back(zygote.uid);
         self.remove(zygote.group);
         send(server, &Reply::ZygoteGone { id, error }, &[])
     }

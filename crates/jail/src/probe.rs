@@ -39,6 +39,7 @@ pub(crate) fn run(means: &mut Means<'_>, owner: Owner) -> Result<(), JailError> 
         },
         control: false,
         waits: false,
+        keep: false,
         zygote: None,
     };
     let pipe = || pipe_with(PipeFlags::CLOEXEC).at(Step::CreateChannel, "probe");
@@ -61,7 +62,7 @@ pub(crate) fn run(means: &mut Means<'_>, owner: Owner) -> Result<(), JailError> 
 fn first_failure(report: &OwnedFd) -> Option<JailError> {
     loop {
         match receive::<Report>(report.as_fd()) {
-            Ok(Some((Report::SetUp | Report::Confined, _))) => {}
+            Ok(Some((Report::SetUp | Report::Confined | Report::Swept, _))) => {}
             Ok(Some((Report::Failed(error), _))) => return Some(error),
             Ok(Some((Report::Ended { .. }, _)) | None) | Err(_) => return None,
         }

@@ -55,6 +55,9 @@ pub struct JailSpec {
     pub limits: JailLimits,
     /// It waits for somebody to need it: until `Hurry` its program yields to those of others.
     pub waits: bool,
+    /// It outlives its program: nothing is started yet, no descriptors are beside the request, and programs follow each other with
+    /// [`Request::Begin`]. It ends only when it is killed.
+    pub keep: bool,
     /// Whether a control socket follows the pipes; it becomes descriptor 3.
     pub control: bool,
     /// The program is a fork of this zygote instead of `argv`, with the zygote's environment. It is confined before it says a word on its
@@ -156,6 +159,20 @@ pub enum Request {
         /// The sandbox.
         id: u64,
     },
+    /// End every process of a sandbox that is kept, then start its program anew. Beside it: standard input, output, error and control socket.
+    Begin {
+        /// The sandbox.
+        id: u64,
+        /// Number of the program, by which it is told of.
+        program: u64,
+        /// The program is a fork of this zygote, which owns the sandbox ([`JailSpec::zygote`]); otherwise the sandbox's `argv` is executed.
+        zygote: Option<u64>,
+    },
+    /// Send SIGINT to the program of a sandbox that is kept. Unknown ids are ignored, and sandboxes without a program.
+    Interrupt {
+        /// The sandbox.
+        id: u64,
+    },
     /// Start a zygote. Beside it: a pipe for what it prints.
     StartZygote(Box<ZygoteSpec>),
     /// End a zygote; what was forked from it lives on. Unknown ids are ignored.
@@ -189,12 +206,28 @@ pub enum Reply {
     },
     /// Answer to `Configure`: it cannot work.
     Unusable(JailError),
-    /// A sandbox waits at its gate. Beside it: its disk.
+    /// A sandbox waits at its gate. Beside it: its disk and, for one that is kept, its counters ([`crate::cgroup::Gauges`]).
     Started {
         /// The sandbox.
         id: u64,
         /// Host uid (and gid) of the sandbox.
         uid: u32,
+    },
+    /// The program of a sandbox that is kept has come in.
+    Begun {
+        /// The sandbox.
+        id: u64,
+        /// The program.
+        program: u64,
+    },
+    /// The program of a sandbox that is kept ended, or could not be started; the sandbox waits for the next.
+    ProgramEnded {
+        /// The sandbox.
+        id: u64,
+        /// The program.
+        program: u64,
+        /// What was seen; the counters are those of the whole sandbox so far.
+        report: ExitReport,
     },
     /// A zygote has loaded everything and can be forked.
     ZygoteReady {
@@ -257,8 +290,22 @@ pub(crate) enum Report {
     Failed(JailError),
     /// A fork is confined. Beside it: its counters of bytes, which nobody else could open in every mode.
     Confined,
+    /// Nothing runs in a sandbox that is kept but process 1.
+    Swept,
     /// The program ended.
     Ended { wait_status: i32, bytes_read: Option<u64>, bytes_written: Option<u64> },
+}
+
+/// From the jailer to process 1 of a sandbox that is kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum Order {
+    /// End everything else.
+    Sweep,
+    /// Execute the program. Beside it: standard input, output, error, control socket, and where to report a step that fails.
+    Execute,
+    /// Send SIGINT to the program that was executed.
+    Interrupt,
 }
 
 /// From the jailer to a zygote.

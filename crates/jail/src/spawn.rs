@@ -23,6 +23,8 @@ pub(crate) struct Spawned {
     pub(crate) report: OwnedFd,
     /// What is needed to fork its program from a zygote, once it is built.
     pub(crate) forking: Option<Forking>,
+    /// What the zygote gets besides, unless programs come later.
+    pub(crate) channels: Vec<OwnedFd>,
 }
 
 /// Who sandboxes are, outside.
@@ -46,16 +48,16 @@ pub(crate) struct Means<'a> {
 /// The program of a sandbox that is to be forked from a zygote.
 pub(crate) struct Forking {
     fork: Fork,
-    /// In the order in which the zygote wants them.
-    fds: Vec<OwnedFd>,
+    /// Doors and namespaces, in the order in which the zygote wants them.
+    ways: Vec<OwnedFd>,
     /// Inode of the sandbox's pid namespace, in which the fork is to be.
     pub(crate) pid_namespace: u64,
 }
 
 impl Forking {
-    /// Asks the zygote.
-    pub(crate) fn ask(&self, zygote: &OwnedFd) -> std::io::Result<()> {
-        let fds: Vec<BorrowedFd<'_>> = self.fds.iter().map(AsFd::as_fd).collect();
+    /// Asks the zygote. `channels` are standard input, output, error, control and report.
+    pub(crate) fn ask(&self, zygote: &OwnedFd, channels: &[OwnedFd]) -> std::io::Result<()> {
+        let fds: Vec<BorrowedFd<'_>> = self.ways.iter().chain(channels).map(AsFd::as_fd).collect();
         send(zygote, &self.fork, &fds)
     }
 }
@@ -71,7 +73,9 @@ pub(crate) fn spawn(
     let group = means.hierarchy.create(&spec.name, &spec.limits, spec.zygote.is_some())?;
     let started = start(spec, fds, &group, means, owner);
     match started {
-        Ok(Parts { pid, pidfd, report, forking }) => Ok(Spawned { pidfd, pid, group, report, forking }),
+        Ok(Parts { pid, pidfd, report, forking, channels }) => {
+            Ok(Spawned { pidfd, pid, group, report, forking, channels })
+        }
         Err(error) => {
             // The process, if there ever was one, ends by itself as its pipe from here is closed; its group is swept later.
             group.remove().ok();
@@ -85,6 +89,7 @@ struct Parts {
     pidfd: OwnedFd,
     report: OwnedFd,
     forking: Option<Forking>,
+    channels: Vec<OwnedFd>,
 }
 
 fn start(
@@ -98,7 +103,7 @@ fn start(
     let disk = match privileged {
         true => {
             // Pipes belong to the sandbox, so that its programs can reopen them through /dev/stdout.
-            for fd in &fds[..3] {
+            for fd in fds.iter().take(3) {
                 rustix::fs::fchown(fd, Some(rustix::fs::Uid::from_raw(uid)), Some(rustix::fs::Gid::from_raw(gid)))
                     .at(Step::CreateChannel, "give the pipes away")?;
             }
@@ -122,13 +127,17 @@ fn start(
             drop((child_go, fds, disk));
             let prepared = identity::map_ids(pid, uid, gid, privileged);
             let forking = match spec.zygote {
-                Some(_) => prepared.and_then(|()| forking(spec, pid, doors, kept, child_report, privileged).map(Some)),
+                Some(_) => prepared.and_then(|()| forking(spec, pid, doors, privileged).map(Some)),
                 None => prepared.map(|()| None),
             };
+            // Without the gate: a fork is told what to run over its control socket.
+            let channels = kept.into_iter().enumerate().filter(|(index, _)| *index != 3).map(|(_, fd)| fd);
+            let forked_now = spec.zygote.is_some() && !spec.keep;
+            let channels = if forked_now { channels.chain([child_report]).collect() } else { Vec::new() };
             let forking =
                 forking.and_then(|forking| rustix::io::write(&go, &[1]).at(Step::AwaitParent, "").map(|_| forking));
             match forking {
-                Ok(forking) => Ok(Parts { pid, pidfd, report, forking }),
+                Ok(forking) => Ok(Parts { pid, pidfd, report, forking, channels }),
                 Err(error) => {
                     rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL).ok();
                     reap(&pidfd);
@@ -140,14 +149,7 @@ fn start(
 }
 
 /// Collects what the zygote needs to put a fork into this sandbox.
-fn forking(
-    spec: &JailSpec,
-    pid: i32,
-    doors: Doors,
-    channels: Vec<OwnedFd>,
-    report: OwnedFd,
-    drop_groups: bool,
-) -> Result<Forking, JailError> {
+fn forking(spec: &JailSpec, pid: i32, doors: Doors, drop_groups: bool) -> Result<Forking, JailError> {
     let Doors { early, late } = doors;
     let doors = (early.len(), late.len());
     let mut fds: Vec<OwnedFd> = early.into_iter().chain(late).collect();
@@ -156,11 +158,8 @@ fn forking(
         fds.push(namespace_of(pid, kind)?);
     }
     let pid_namespace = inode(&fds[doors.0 + doors.1 + 2]).at(Step::EnterImage, "pid namespace")?;
-    // Without the gate: a fork is told what to run over its control socket.
-    fds.extend(channels.into_iter().enumerate().filter(|(index, _)| *index != 3).map(|(_, fd)| fd));
-    fds.push(report);
     let fork = Fork { id: spec.id, limits: spec.limits, cwd: spec.cwd.clone(), drop_groups, doors };
-    Ok(Forking { fork, fds, pid_namespace })
+    Ok(Forking { fork, ways: fds, pid_namespace })
 }
 
 /// What tells a namespace from others.

@@ -305,6 +305,26 @@ pub(crate) fn ignore_signal(signal: libc::c_int) -> io::Result<()> {
     }
 }
 
+/// A descriptor that is readable when a child has ended; SIGCHLD is blocked from now on.
+pub(crate) fn child_signals() -> io::Result<OwnedFd> {
+    // SAFETY: `set` is initialised by sigemptyset before it is used; signalfd returns a new descriptor that nobody else owns.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGCHLD);
+        check(libc::c_long::from(libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut())))?;
+        let fd = check(libc::c_long::from(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)))?;
+        Ok(OwnedFd::from_raw_fd(fd as RawFd))
+    }
+}
+
+/// Sends a signal to every process of this pid namespace but this one, process 1; 0 only asks. Whether there is any.
+pub(crate) fn signal_all(signal: libc::c_int) -> bool {
+    // SAFETY: takes integers. Process 1 of a pid namespace reaches only what is in it.
+    let sent = unsafe { libc::kill(-1, signal) };
+    sent == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
 /// Makes `fd` available as number `target`, not closed on exec.
 pub(crate) fn place(fd: BorrowedFd<'_>, target: RawFd) -> io::Result<()> {
     if fd.as_raw_fd() == target {

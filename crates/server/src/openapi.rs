@@ -8,7 +8,7 @@ use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder
 use utoipa::{IntoResponses, Modify, OpenApi, ToSchema};
 
 use crate::http::error::ErrorBody;
-use crate::http::{self, executions, ops, tablemind};
+use crate::http::{self, executions, ops, session_files, sessions, tablemind};
 
 /// One event of an execution; as server-sent event, `data` holds this whole object.
 #[derive(Debug, Serialize, ToSchema)]
@@ -102,8 +102,22 @@ pub(crate) enum RunRefusals {
         executions::list,
         executions::read,
         executions::events,
+        executions::output,
         executions::cancel,
         http::artifact,
+        sessions::create,
+        sessions::list,
+        sessions::read,
+        sessions::delete,
+        sessions::execute,
+        sessions::interrupt,
+        sessions::reset,
+        sessions::extend,
+        sessions::variables,
+        session_files::list,
+        session_files::read,
+        session_files::write,
+        session_files::remove,
         tablemind::exec,
         tablemind::exec_v1,
         tablemind::reset,
@@ -120,6 +134,7 @@ pub(crate) enum RunRefusals {
     security(("bearer" = []), ("api_key" = [])),
     tags(
         (name = "executions", description = "Run code and read what became of it"),
+        (name = "sessions", description = "Interpreters that keep their variables, and their files"),
         (name = "tablemind", description = "The interface of TableMind's sandbox"),
         (name = "operations", description = "Health, readiness, metrics, this description"),
     ),

@@ -81,6 +81,12 @@ pub struct Execute {
     pub max_display_bytes: u64,
     /// Whether the sandbox has any network: the runner words its hints by it.
     pub network: bool,
+    /// Standard input of this execution, in a session; then end of file.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stdin: String,
+    /// Directory to enter first; the present one otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
     /// Environment variables of the caller's, for an interpreter that was started before it was known whose it would be.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,

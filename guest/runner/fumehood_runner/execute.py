@@ -41,6 +41,7 @@ class Request:
     preview_rows: int = 10
     env: dict | None = None
     cwd: str | None = None
+    stdin: str = ""
     network: bool = False
     max_variables: int = 100
     max_result_bytes: int = 1_000_000
@@ -253,6 +254,7 @@ class Execution:
         """The result frame's payload."""
         runner, request = self._runner, self._request
         runner.publisher.max_bytes = request.max_display_bytes
+        runner.streams.give_input(request.stdin)
         runner.streams.install()
         runner.wire.attached = True
         runner.wire.send(wire.STARTED, {"id": request.id})

@@ -140,6 +140,7 @@ class Streams:
         _watch_children(self._order)
         self._out = self._err = self._in = None
         self._in_is_assumed = False
+        self._given = False
         self.install_outputs()
 
     def install(self):
@@ -151,6 +152,25 @@ class Streams:
         self._in_is_assumed = False
         sys.stdin = sys.__stdin__ = self._in
         self.install_outputs()
+
+    def give_input(self, text):
+        """Put `text` on descriptor 0, then end of file, for one execution of a session. What an earlier one left there is gone.
+
+        A program of its own has a pipe of the host's there; that is left alone as long as no text comes with an execution.
+        """
+        if not text and not self._given:
+            return
+        self._given = bool(text)
+        fd = os.memfd_create("stdin")
+        try:
+            rest = memoryview(wire_module.encode_text(text))
+            while rest:
+                rest = rest[_os_write(fd, rest):]
+            os.lseek(fd, 0, os.SEEK_SET)
+            os.dup2(fd, 0)
+        finally:
+            os.close(fd)
+        self._in, self._in_is_assumed = None, False
 
     def forget(self):
         """After a rehearsal on an empty pipe: descriptor 0 will be another one, most likely a pipe too.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use tokio::net::UnixStream;
@@ -69,6 +70,9 @@ pub trait Control: Send + Sync {
     /// Somebody needs it now, if it was started to wait ([`SandboxSpec::waits`]).
     fn hurry(&self) {}
 
+    /// Sends SIGINT to the program, where it is one of a sandbox that is kept.
+    fn interrupt(&self) {}
+
     /// The program has said that it ends now with this exit code, and nothing of what it does afterwards counts: whoever can tell its end at once,
     /// without waiting until its memory was given back, may do so. Its end is awaited as ever otherwise.
     fn conclude(&self, _code: u8) {}
@@ -98,6 +102,56 @@ pub struct Sandbox {
     pub gone: oneshot::Receiver<()>,
     /// Level and layers in force.
     pub isolation: BackendReport,
+}
+
+/// A sandbox that outlives its programs: the place of a session. It ends when it is killed or dropped.
+pub struct KeptSandbox {
+    /// Root of its disk, as in [`Sandbox`].
+    pub disk: OwnedFd,
+    /// Owner of files below `disk`, when this process has to set it.
+    pub owner: Option<(u32, u32)>,
+    /// Ends it, and interrupts what runs in it.
+    pub control: Arc<dyn Control>,
+    /// What the host saw at the end of the whole.
+    pub exit: oneshot::Receiver<ExitReport>,
+    /// Level and layers in force.
+    pub isolation: BackendReport,
+    /// Starts its programs.
+    pub programs: Box<dyn Programs>,
+}
+
+/// Starts the interpreters of a sandbox, one after the other.
+pub trait Programs: Send + Sync {
+    /// Ends whatever runs there and starts a fresh interpreter. When this is dropped before it is done, what it started ends with the sandbox.
+    fn begin(&mut self) -> BoxFuture<'_, Result<Interpreter, StartError>>;
+
+    /// Counters of the whole sandbox so far.
+    fn counters(&self) -> Counters;
+}
+
+/// An interpreter in a sandbox that is kept.
+pub struct Interpreter {
+    /// Its frames.
+    pub socket: UnixStream,
+    /// Its standard output.
+    pub stdout: pipe::Receiver,
+    /// Its standard error.
+    pub stderr: pipe::Receiver,
+    /// What the host saw at its end. Counters are those of the whole sandbox.
+    pub exit: oneshot::Receiver<ExitReport>,
+}
+
+/// What a sandbox has used.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counters {
+    /// Processes killed for memory.
+    pub oom_kills: u64,
+    /// Times that the process limit refused a process.
+    pub process_limit_hits: u64,
+    /// Peak memory, bytes.
+    pub memory_peak_bytes: u64,
+    /// Processor time, microseconds.
+    pub cpu_us: u64,
 }
 
 impl Sandbox {
@@ -185,6 +239,12 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Starts a sandbox and holds it at its gate.
     fn start<'a>(&'a self, spec: SandboxSpec<'a>) -> BoxFuture<'a, Result<Sandbox, StartError>>;
+
+    /// Starts a sandbox in which interpreters follow each other.
+    fn keep<'a>(&'a self, _spec: SandboxSpec<'a>) -> BoxFuture<'a, Result<KeptSandbox, StartError>> {
+        let message = format!("level '{}' has no sessions", self.report().level);
+        Box::pin(std::future::ready(Err(FieldError::new("isolation", message).into())))
+    }
 
     /// Refuses at once, before queueing, what can never work here.
     ///

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fumehood_jail::Step;
+use fumehood_jail::cgroup::Gauges;
 use fumehood_jail::jailer::JailerLink;
 use fumehood_jail::protocol::{self, JailSpec, Reply, Request};
 use futures::future::{BoxFuture, FutureExt};
@@ -21,7 +22,10 @@ use tokio::net::unix::pipe;
 use tokio::net::{UnixDatagram, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Backend, BackendReport, Control, Ended, ExitReport, FailedStep, Guest, Sandbox, SandboxSpec, StartError};
+use super::{
+    Backend, BackendReport, Control, Counters, Ended, ExitReport, FailedStep, Guest, Interpreter, KeptSandbox,
+    Programs, Sandbox, SandboxSpec, StartError,
+};
 use crate::image::Image;
 use crate::spec::{ExecutionSpec, FieldError, IsolationLevel, Language};
 
@@ -67,12 +71,17 @@ struct Waiting {
     exits: HashMap<u64, oneshot::Sender<ExitReport>>,
     /// Dropped when nothing is left of a sandbox.
     going: HashMap<u64, oneshot::Sender<()>>,
+    /// Programs of sandboxes that are kept: who waits for them to come in, and for their end.
+    coming: HashMap<u64, (u64, oneshot::Sender<()>)>,
+    programs: HashMap<u64, (u64, oneshot::Sender<ExitReport>)>,
     zygotes: HashMap<u64, Listener>,
 }
 
 struct Started {
     disk: OwnedFd,
     uid: u32,
+    /// Beside the disk, for one that is kept.
+    gauges: Option<Gauges>,
 }
 
 impl ProcessBackend {
@@ -143,6 +152,47 @@ impl ProcessBackend {
         }
     }
 
+    async fn keep_one(&self, spec: SandboxSpec<'_>) -> Result<KeptSandbox, StartError> {
+        let execution = spec.execution;
+        let (zygote, base) = match self.zygote_for(execution) {
+            Some((zygote, base)) => (Some(zygote), base),
+            None => (None, self.base()),
+        };
+        let id = self.shared.next_id();
+        // What is executed when nothing can be forked; a fork has its environment from the frames.
+        let executed = base.jail_spec(id, spec.name, execution, None)?;
+        let jail_spec = JailSpec { keep: true, zygote, ..executed };
+        let (started_sender, started) = oneshot::channel();
+        let (exit_sender, mut exit) = oneshot::channel();
+        {
+            let mut waiting = self.shared.waiting.lock();
+            waiting.starting.insert(id, started_sender);
+            waiting.exits.insert(id, exit_sender);
+        }
+        let remote = Remote { id, shared: Arc::clone(&self.shared), _base: Arc::clone(&base) };
+        let request = Request::Spawn(Box::new(jail_spec));
+        if !self.shared.ask(Outgoing { request, fds: Vec::new() }) {
+            return Err(step("ask the jailer", &"it is being restarted"));
+        }
+        let Started { disk, uid, gauges } = tokio::select! {
+            biased;
+            started = started => started.map_err(|_| step("start the sandbox", &"the jailer is gone"))?,
+            report = &mut exit => return Err(failed_start(report.unwrap_or_default())),
+        };
+        let owner = self.own_uids.then_some((uid, uid));
+        base.furnish(&disk, owner, execution).map_err(|error| step("furnish the home", &error))?;
+        let (shared, zygotes) = (Arc::clone(&self.shared), self.zygotes.clone());
+        let programs = KeptPrograms { id, shared, zygotes, base, forked: zygote.is_some(), gauges };
+        Ok(KeptSandbox {
+            disk,
+            owner,
+            control: Arc::new(remote),
+            exit,
+            isolation: self.report(),
+            programs: Box::new(programs),
+        })
+    }
+
     async fn start_one(
         &self,
         spec: &SandboxSpec<'_>,
@@ -172,7 +222,7 @@ impl ProcessBackend {
             return Err(step("ask the jailer", &"it is being restarted"));
         }
 
-        let Started { disk, uid } = tokio::select! {
+        let Started { disk, uid, .. } = tokio::select! {
             biased;
             started = started => started.map_err(|_| step("start the sandbox", &"the jailer is gone"))?,
             report = &mut exit => return Err(failed_start(report.unwrap_or_default())),
@@ -251,6 +301,78 @@ impl Channels {
     }
 }
 
+/// Starts the interpreters of one sandbox.
+struct KeptPrograms {
+    id: u64,
+    shared: Arc<Shared>,
+    zygotes: Option<Arc<Zygotes>>,
+    base: Arc<Base>,
+    /// The sandbox can be entered by zygotes, and an interpreter forked is as good as one that is executed.
+    forked: bool,
+    gauges: Option<Gauges>,
+}
+
+impl Programs for KeptPrograms {
+    fn begin(&mut self) -> BoxFuture<'_, Result<Interpreter, StartError>> {
+        async move {
+            // Of the same image only: what a fork has loaded must be what it finds.
+            let take = || self.zygotes.as_ref().and_then(|zygotes| zygotes.take());
+            let zygote = if self.forked { take().filter(|(_, base)| Arc::ptr_eq(base, &self.base)) } else { None };
+            let Some((zygote, _)) = zygote else { return self.begin_one(None).await };
+            match self.begin_one(Some(zygote)).await {
+                Err(StartError::Step { step, cause }) if step == Step::ForkZygote.to_string() => {
+                    tracing::warn!(zygote, cause, "no fork of the preloaded interpreter; the session loads its own");
+                    self.begin_one(None).await
+                }
+                other => other,
+            }
+        }
+        .boxed()
+    }
+
+    fn counters(&self) -> Counters {
+        let read = self.gauges.as_ref().map(Gauges::read).unwrap_or_default();
+        Counters {
+            oom_kills: read.oom_kills,
+            process_limit_hits: read.process_limit_hits,
+            memory_peak_bytes: read.memory_peak_bytes,
+            cpu_us: read.cpu_us,
+        }
+    }
+}
+
+impl KeptPrograms {
+    async fn begin_one(&self, zygote: Option<u64>) -> Result<Interpreter, StartError> {
+        let channels = Channels::new(true).map_err(|error| step("create the pipes", &error))?;
+        let Channels { mut inside, stdin: _, stdout, stderr, gate: _, control } = channels;
+        // Nobody waits at a gate here.
+        inside.remove(3);
+        let socket = control.ok_or_else(|| step("create the pipes", &"there is no control socket"))?;
+        let program = self.shared.next_id();
+        let (comes, coming) = oneshot::channel();
+        let (ends, mut exit) = oneshot::channel();
+        {
+            let mut waiting = self.shared.waiting.lock();
+            if !waiting.exits.contains_key(&self.id) {
+                // Nobody would tell of a program there.
+                return Err(step("start the interpreter", &"the sandbox is gone"));
+            }
+            // Numbered, since the end of the one before may be told of just now.
+            waiting.coming.insert(self.id, (program, comes));
+            waiting.programs.insert(self.id, (program, ends));
+        }
+        if !self.shared.ask(Outgoing { request: Request::Begin { id: self.id, program, zygote }, fds: inside }) {
+            return Err(step("ask the jailer", &"it is being restarted"));
+        }
+        tokio::select! {
+            biased;
+            come = coming => come.map_err(|_| step("start the interpreter", &"the sandbox is gone"))?,
+            report = &mut exit => return Err(failed_start(report.unwrap_or_default())),
+        }
+        Ok(Interpreter { socket, stdout, stderr, exit })
+    }
+}
+
 /// Passes on what is asked of its sandbox; kills it when dropped.
 struct Remote {
     id: u64,
@@ -269,6 +391,10 @@ impl Control for Remote {
         self.shared.ask(Outgoing { request: Request::Hurry { id: self.id }, fds: Vec::new() });
     }
 
+    fn interrupt(&self) {
+        self.shared.ask(Outgoing { request: Request::Interrupt { id: self.id }, fds: Vec::new() });
+    }
+
     fn conclude(&self, code: u8) {
         self.shared.ask(Outgoing { request: Request::Conclude { id: self.id, code }, fds: Vec::new() });
     }
@@ -279,6 +405,7 @@ impl Drop for Remote {
         let ended = {
             let mut waiting = self.shared.waiting.lock();
             waiting.starting.remove(&self.id);
+            waiting.forget_programs(self.id);
             // Still there: the jailer has not reported the end.
             waiting.exits.remove(&self.id).is_none()
         };
@@ -396,6 +523,14 @@ impl Conversation {
     }
 }
 
+impl Waiting {
+    /// Has whoever waits for a program of a sandbox find that there will be none.
+    fn forget_programs(&mut self, id: u64) {
+        self.coming.remove(&id);
+        self.programs.remove(&id);
+    }
+}
+
 impl Shared {
     fn begin(&self, link: JailerLink) -> std::io::Result<Conversation> {
         // A packet socket in a datagram's clothes: the runtime only watches it, messages go through `protocol`.
@@ -435,6 +570,8 @@ impl Shared {
         waiting.starting.clear();
         waiting.zygotes.clear();
         waiting.going.clear();
+        waiting.coming.clear();
+        waiting.programs.clear();
         for (_, exit) in waiting.exits.drain() {
             // Whoever waited may have given up.
             exit.send(ExitReport { lost: true, ..ExitReport::default() }).ok();
@@ -446,17 +583,29 @@ impl Shared {
             Reply::Started { id, uid } => {
                 let starting = self.waiting.lock().starting.remove(&id);
                 // Nobody waits any more: the execution was cancelled meanwhile, and the kill is on its way.
-                if let (Some(starting), Some(disk)) = (starting, fds.pop()) {
-                    starting.send(Started { disk, uid }).ok();
+                if let (Some(starting), false) = (starting, fds.is_empty()) {
+                    let disk = fds.remove(0);
+                    starting.send(Started { disk, uid, gauges: Gauges::new(fds) }).ok();
                 }
             }
             Reply::Exited { id, report, going } => {
                 let mut waiting = self.waiting.lock();
+                waiting.forget_programs(id);
                 if !going {
                     waiting.going.remove(&id);
                 }
                 if let Some(exit) = waiting.exits.remove(&id) {
                     exit.send(translate(report)).ok();
+                }
+            }
+            Reply::Begun { id, program } => {
+                if let Some(coming) = take_numbered(&mut self.waiting.lock().coming, id, program) {
+                    coming.send(()).ok();
+                }
+            }
+            Reply::ProgramEnded { id, program, report } => {
+                if let Some(ended) = take_numbered(&mut self.waiting.lock().programs, id, program) {
+                    ended.send(translate(report)).ok();
                 }
             }
             Reply::Gone { id } => drop(self.waiting.lock().going.remove(&id)),
@@ -477,6 +626,14 @@ impl Shared {
             Reply::Ready { .. } | Reply::Unusable(_) => tracing::error!("the jailer answered what nobody asked"),
         }
     }
+}
+
+/// Who waits for news of this program of a sandbox.
+fn take_numbered<T>(waiting: &mut HashMap<u64, (u64, T)>, id: u64, program: u64) -> Option<T> {
+    if waiting.get(&id).is_none_or(|(number, _)| *number != program) {
+        return None;
+    }
+    waiting.remove(&id).map(|(_, waiter)| waiter)
 }
 
 fn translate(report: protocol::ExitReport) -> ExitReport {
@@ -528,6 +685,10 @@ impl Backend for ProcessBackend {
 
     fn generation(&self) -> u64 {
         self.base().number
+    }
+
+    fn keep<'a>(&'a self, spec: SandboxSpec<'a>) -> BoxFuture<'a, Result<KeptSandbox, StartError>> {
+        self.keep_one(spec).boxed()
     }
 
     fn accepts(&self, execution: &ExecutionSpec) -> Result<(), FieldError> {

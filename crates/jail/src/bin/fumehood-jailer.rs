@@ -1,5 +1,5 @@
 //! The jailer as a program of its own, for this crate's tests; the product starts it as a hidden subcommand of `fumehood`. Called with the
-//! argument `zygote` it is a zygote without an interpreter, whose forks execute what they read from their control socket.
+//! argument `zygote` it is a zygote without an interpreter, whose forks execute what they read from their control socket; with `fork` it does only that.
 
 use std::io::{self, BufRead};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -11,6 +11,7 @@ use fumehood_jail::forked::{self, Served};
 fn main() -> io::Result<()> {
     match std::env::args().nth(1).as_deref() {
         Some("zygote") => zygote(),
+        Some("fork") => as_told(),
         _ => fumehood_jail::jailer::run(),
     }
 }
@@ -22,7 +23,13 @@ fn zygote() -> io::Result<()> {
     if forked::serve(jailer)? == Served::ToTheEnd {
         return Ok(());
     }
-    // SAFETY: in a fork the same number is its control socket, and nobody else has it.
+    as_told()
+}
+
+/// Becomes what is read from the control socket.
+fn as_told() -> io::Result<()> {
+    const CONTROL: i32 = 3;
+    // SAFETY: in a fork, and in what is executed like one, this number is the control socket, and nobody else has it.
     let control = UnixStream::from(unsafe { OwnedFd::from_raw_fd(CONTROL) });
     let mut line = String::new();
     io::BufReader::new(control).read_line(&mut line)?;

@@ -181,6 +181,53 @@ impl Group {
         }
     }
 
+    /// Makes room again for one process more, until [`Self::close`].
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn open(&self, limits: &JailLimits) -> Result<(), JailError> {
+        match self {
+            Self::V1(_) => Ok(()),
+            Self::V2(group) => write(&group.folder, "pids.max", most_processes(limits) + 1),
+        }
+    }
+
+    /// Has the kernel end only the process that is largest when memory runs out, instead of all of them.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn spare_others(&self) -> Result<(), JailError> {
+        match self {
+            // There it never does anything else.
+            Self::V1(_) => Ok(()),
+            Self::V2(group) => write(&group.folder, "memory.oom.group", 0),
+        }
+    }
+
+    /// Its counters as open files, for whoever may not look for them.
+    ///
+    /// # Errors
+    /// When they cannot be opened.
+    pub fn gauges(&self) -> io::Result<Vec<OwnedFd>> {
+        let open = |(folder, name): (&PathBuf, &str)| fs::File::open(folder.join(name)).map(OwnedFd::from);
+        match self {
+            Self::V1(group) => {
+                let [memory, pids, _, cpuacct] = group.folders();
+                let files = [
+                    (memory, "memory.oom_control"),
+                    (pids, "pids.events"),
+                    (memory, "memory.max_usage_in_bytes"),
+                    (cpuacct, "cpuacct.usage"),
+                ];
+                files.into_iter().map(open).collect()
+            }
+            Self::V2(group) => {
+                let names = ["memory.events", "pids.events", "memory.peak", "cpu.stat"];
+                names.into_iter().map(|name| open((&group.folder, name))).collect()
+            }
+        }
+    }
+
     /// Takes back the room for one process more.
     ///
     /// # Errors
@@ -270,6 +317,44 @@ fn within_a_second(mut done: impl FnMut() -> io::Result<bool>) -> io::Result<boo
         rustix::event::poll(&mut [], Some(&pause)).ok();
     }
     Ok(false)
+}
+
+/// Counters of a group that go on counting, read without looking for the group ([`Group::gauges`]).
+#[derive(Debug)]
+pub struct Gauges {
+    files: Vec<fs::File>,
+}
+
+impl Gauges {
+    /// From what came beside a message; `None` when that is something else.
+    #[must_use]
+    pub fn new(files: Vec<OwnedFd>) -> Option<Self> {
+        (files.len() == 4).then(|| Self { files: files.into_iter().map(fs::File::from).collect() })
+    }
+
+    /// The counters so far. What a kernel does not count is zero.
+    #[must_use]
+    pub fn read(&self) -> Counters {
+        use std::os::unix::fs::FileExt;
+        let text = |index: usize| {
+            let mut buffer = [0; 1024];
+            let length = self.files.get(index).and_then(|file| file.read_at(&mut buffer, 0).ok()).unwrap_or(0);
+            String::from_utf8_lossy(&buffer[..length]).into_owned()
+        };
+        let keyed = |text: &str, key: &str| keyed(text, key).unwrap_or(0);
+        let (memory, cpu) = (text(0), text(3));
+        Counters {
+            oom_kills: keyed(&memory, "oom_kill"),
+            process_limit_hits: keyed(&text(1), "max"),
+            memory_peak_bytes: text(2).trim().parse().unwrap_or(0),
+            // Nanoseconds alone in version 1.
+            cpu_us: cpu
+                .trim()
+                .parse()
+                .map_or_else(|_| keyed(&cpu, "usage_usec"), |nanoseconds: u64| nanoseconds / 1000),
+            processes_peak: None,
+        }
+    }
 }
 
 /// How much of the processor a group gets where several want it.
@@ -382,7 +467,10 @@ fn read_number(folder: &Path, file: &str) -> Option<u64> {
 
 /// A `key value` line of a flat keyed file.
 fn read_keyed(folder: &Path, file: &str, key: &str) -> Option<u64> {
-    let text = fs::read_to_string(folder.join(file)).ok()?;
+    keyed(&fs::read_to_string(folder.join(file)).ok()?, key)
+}
+
+fn keyed(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 

@@ -67,10 +67,8 @@ fn wait_gone(pid: i32) {
 fn when_the_server_goes_the_jailer_and_every_sandbox_go() {
     let mut rig = jail!();
     let (pid, _pipes) = sleeper(&mut rig);
-    let Rig { jailer, .. } = rig;
-    let fumehood_jail::jailer::Jailer { link, mut process } = jailer;
-    drop(link);
-    assert!(process.wait().unwrap().success());
+    rustix::net::shutdown(&rig.jailer.link.socket, rustix::net::Shutdown::Both).unwrap();
+    assert!(rig.jailer.process.wait().unwrap().success());
     assert!(gone(pid));
 }
 

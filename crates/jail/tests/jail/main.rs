@@ -6,6 +6,7 @@ mod ends;
 #[expect(clippy::duplicate_mod, reason = "the same promises, held by forks")]
 #[path = "ends.rs"]
 mod ends_of_forks;
+mod kept;
 mod lifecycle;
 mod limits;
 #[expect(clippy::duplicate_mod, reason = "the same promises, held by forks")]

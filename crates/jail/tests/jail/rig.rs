@@ -181,7 +181,9 @@ impl Rig {
             // SAFETY: one call of write, which is allowed between fork and exec.
             unsafe { command.pre_exec(join) };
         }
-        Ok(Self { owner: Some(USER_ID), ..Self::start(command, user.cgroup.clone())? })
+        let mut rig = Self::start(command, user.cgroup.clone())?;
+        rig.owner = Some(USER_ID);
+        Ok(rig)
     }
 
     fn start(command: Command, cgroup_parent: Option<String>) -> Result<Self, String> {
@@ -264,6 +266,7 @@ impl Rig {
             limits: limits(),
             control: self.zygote.is_some(),
             waits: false,
+            keep: false,
             zygote: self.zygote,
         }
     }
@@ -377,5 +380,91 @@ impl Rig {
                 _ => {}
             }
         }
+    }
+}
+
+/// A sandbox that outlives its programs.
+pub(crate) struct Kept {
+    pub(crate) id: u64,
+    forked: bool,
+}
+
+impl Rig {
+    /// Starts one. What is executed in it waits to be told what to become, as forks do.
+    pub(crate) fn keep(&mut self) -> Kept {
+        let mut spec = self.spec(&["/opt/zygote", "fork"]);
+        spec.keep = true;
+        spec.control = true;
+        spec.root.push(RootEntry::Bind {
+            source: PathBuf::from(env!("CARGO_BIN_EXE_fumehood-jailer")).display().to_string(),
+            target: "/opt/zygote".to_owned(),
+        });
+        let (id, forked) = (spec.id, spec.zygote.is_some());
+        send(&self.jailer.link.socket, &Request::Spawn(Box::new(spec)), &[]).unwrap();
+        let (reply, fds) = self.hear();
+        assert!(matches!(reply, Reply::Started { id: started, .. } if started == id), "{reply:?}");
+        // Its disk and its counters.
+        let gauges = fumehood_jail::cgroup::Gauges::new(fds.into_iter().skip(1).collect()).expect("counters");
+        assert!(gauges.read().memory_peak_bytes > 0);
+        Kept { id, forked }
+    }
+}
+
+impl Kept {
+    /// Starts the next program and waits until it has come in.
+    pub(crate) fn begin(&self, rig: &Rig) -> Channels {
+        let channels = self.begin_from(rig, rig.zygote.filter(|_| self.forked));
+        let begun = rig.hear().0;
+        assert!(matches!(begun, Reply::Begun { id, .. } if id == self.id), "{begun:?}");
+        channels
+    }
+
+    pub(crate) fn begin_from(&self, rig: &Rig, zygote: Option<u64>) -> Channels {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let (stdin, stdout, stderr, (gate, to_gate)) = (pipe(), pipe(), pipe(), pipe());
+        let (near, control) = std::os::unix::net::UnixStream::pair().unwrap();
+        let fds = [stdin.0.as_fd(), stdout.1.as_fd(), stderr.1.as_fd(), control.as_fd()];
+        send(&rig.jailer.link.socket, &Request::Begin { id: self.id, program: 1, zygote }, &fds).unwrap();
+        let kept = [stderr.0, gate];
+        Channels { to_gate, to_stdin: stdin.1, from_stdout: stdout.0, control: near, _kept: kept.into() }
+    }
+
+    /// Waits for the end of the present program.
+    pub(crate) fn ended(&self, rig: &Rig) -> ExitReport {
+        match rig.hear().0 {
+            Reply::ProgramEnded { id, report, .. } if id == self.id => report,
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    /// Runs a shell script to its end.
+    pub(crate) fn run(&self, rig: &Rig, script: &str) -> Run {
+        let mut channels = self.begin(rig);
+        channels.execute(&["/bin/sh", "-c", script]);
+        let report = self.ended(rig);
+        // What is left in the pipe; another process may hold its other end.
+        let mut buffer = vec![0; 64 << 10];
+        let flags = rustix::fs::fcntl_getfl(&channels.from_stdout).unwrap() | rustix::fs::OFlags::NONBLOCK;
+        rustix::fs::fcntl_setfl(&channels.from_stdout, flags).unwrap();
+        let length = rustix::io::read(&channels.from_stdout, &mut buffer).unwrap_or(0);
+        let stdout = String::from_utf8_lossy(&buffer[..length]).into_owned();
+        Run { stdout, stderr: String::new(), report, disk: None, uid: None }
+    }
+
+    pub(crate) fn end(self, rig: &Rig) {
+        send(&rig.jailer.link.socket, &Request::Kill { id: self.id }, &[]).unwrap();
+        loop {
+            if matches!(rig.hear().0, Reply::Exited { id, .. } if id == self.id) {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Rig {
+    /// Waits for the jailer: in version 2 of cgroups a folder that it uses takes in no other process until it has left.
+    fn drop(&mut self) {
+        rustix::net::shutdown(&self.jailer.link.socket, rustix::net::Shutdown::Both).ok();
+        self.jailer.process.wait().ok();
     }
 }

@@ -58,12 +58,16 @@ pub(crate) async fn artifact(
 }
 
 fn describe(artifact: &Artifact) -> HeaderMap {
-    let mime =
-        HeaderValue::from_str(&artifact.mime).unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"));
+    content_headers(&artifact.path, &artifact.mime, &artifact.sha256)
+}
+
+/// Headers of a file that untrusted code may have made.
+pub(crate) fn content_headers(path: &str, mime: &str, tag: &str) -> HeaderMap {
+    let mime = HeaderValue::from_str(mime).unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"));
     HeaderMap::from_iter([
         (header::CONTENT_TYPE, mime),
-        (header::ETAG, header_value(&format!("\"{}\"", artifact.sha256))),
-        (header::CONTENT_DISPOSITION, header_value(&disposition(&artifact.path))),
+        (header::ETAG, header_value(&format!("\"{tag}\""))),
+        (header::CONTENT_DISPOSITION, header_value(&disposition(path))),
         (header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache")),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         // The content is the work of untrusted code: no script, no origin, no embedding elsewhere.
@@ -87,7 +91,8 @@ fn disposition(path: &str) -> String {
     format!("attachment; filename=\"{}\"; filename*=UTF-8''{exact}", name.chars().map(plain).collect::<String>())
 }
 
-fn is_known(headers: &HeaderMap, sha256: &str) -> bool {
+/// Whether the client has what this tag stands for.
+pub(crate) fn is_known(headers: &HeaderMap, sha256: &str) -> bool {
     let tags = headers.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok()).unwrap_or_default();
     tags.split(',').any(|tag| {
         let tag = tag.trim();

@@ -6,6 +6,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use fumehood_engine::SubmitError;
+use fumehood_engine::session::SessionError;
 use fumehood_engine::spec::FieldError;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -21,7 +22,7 @@ pub(crate) struct ErrorBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ErrorDetail {
     /// Stable code: `invalid_argument`, `unauthorized`, `forbidden`, `not_found`, `method_not_allowed`, `not_acceptable`,
-    /// `request_timeout`, `conflict`, `payload_too_large`, `unsupported_media_type`, `too_many_requests`, `internal`, `unavailable`.
+    /// `request_timeout`, `conflict`, `gone`, `range_not_satisfiable`, `insufficient_storage`, `payload_too_large`, `unsupported_media_type`, `too_many_requests`, `internal`, `unavailable`.
     #[schema(example = "invalid_argument")]
     pub(crate) code: &'static str,
     /// Sentence for people and models.
@@ -91,6 +92,16 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "conflict", message)
     }
 
+    pub(crate) fn bad_range(size: u64) -> Self {
+        let message = format!("the range is not within the {size} bytes of the file");
+        Self::new(StatusCode::RANGE_NOT_SATISFIABLE, "range_not_satisfiable", message).at("Range")
+    }
+
+    pub(crate) fn disk_full() -> Self {
+        let message = "the session's disk is full (limits.disk_mb); remove files, or open a session with a larger one";
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, "insufficient_storage", message)
+    }
+
     pub(crate) fn too_large(limit: usize) -> Self {
         let message = format!("the request body is larger than the {limit} bytes accepted (server.max_body_mb)");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", message).at("body")
@@ -135,10 +146,21 @@ impl From<SubmitError> for ApiError {
         match error {
             SubmitError::Refused(field) => field.into(),
             SubmitError::Draining => Self::unavailable("the server is shutting down"),
-            SubmitError::Busy { retry_after, .. } => Self {
+            SubmitError::Session(error) => error.into(),
+            SubmitError::Busy { retry_after, .. } | SubmitError::TooManySessions { retry_after, .. } => Self {
                 retry_after: Some(retry_after),
                 ..Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", error.to_string())
             },
+        }
+    }
+}
+
+impl From<SessionError> for ApiError {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Over { .. } => Self::new(StatusCode::GONE, "gone", format!("{error}; open a new one")),
+            SessionError::Busy { .. } => Self::conflict(format!("{error}; leave out wait=false to wait for them")),
+            SessionError::Restart(_) => Self::unavailable(error.to_string()),
         }
     }
 }

@@ -6,10 +6,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use fumehood_engine::ListFilter;
 use fumehood_engine::execution::{Execution, Status};
-use fumehood_engine::ids::ExecutionId;
+use fumehood_engine::ids::{ExecutionId, SessionId};
+use fumehood_engine::output::OutputPage;
 use fumehood_engine::spec::{AnswerMode, ExecutionRequest};
+use fumehood_engine::{ListFilter, Stream};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -20,7 +21,7 @@ use super::error::{ApiError, ErrorBody};
 use super::idempotency::KeyParam;
 use super::params::{IdParam, Pairs, unknown_execution};
 use super::stream;
-use super::submit::header_value;
+use super::submit::{Accepted, header_value};
 use crate::openapi::{EventObject, Refusals, RunRefusals};
 
 /// A cancellation is waited for so long.
@@ -61,6 +62,16 @@ pub(crate) async fn create(
     let mode = body.value.mode;
     let spec = body.value.validate(&state.config.limits)?;
     let accepted = state.submit(spec, key.with_body(body.sha256))?;
+    answer(&state, &accepted, mode, form).await
+}
+
+/// The answer to a request that began an execution.
+pub(crate) async fn answer(
+    state: &Shared,
+    accepted: &Accepted,
+    mode: AnswerMode,
+    form: Form,
+) -> Result<Response, ApiError> {
     let mut headers = accepted.headers();
     if mode == AnswerMode::Async {
         headers.insert(header::LOCATION, header_value(&format!("/v1/executions/{}", accepted.id)));
@@ -120,6 +131,41 @@ pub(crate) async fn events(
     Ok(stream::respond(&log, asked.max(seen), form, HeaderMap::new()))
 }
 
+/// What is kept of an execution's output, page by page; more than the result shows when that was asked for with `output`.
+#[utoipa::path(
+    get,
+    path = "/v1/executions/{id}/output",
+    tag = "executions",
+    params(
+        ("id" = String, Path, description = "Id of the execution"),
+        ("stream" = Option<Stream>, Query, description = "`stdout` by default"),
+        ("offset" = Option<usize>, Query, description = "First character; 0 by default"),
+        ("limit" = Option<usize>, Query, description = "At most so many characters, 1 to 1,000,000; 10,000 by default"),
+    ),
+    responses((status = 200, description = "The page", body = OutputPage), Refusals),
+)]
+pub(crate) async fn output(
+    State(state): State<Shared>,
+    IdParam(id): IdParam,
+    query: Pairs,
+) -> Result<Json<OutputPage>, ApiError> {
+    let [stream, offset, limit] = query.take(["stream", "offset", "limit"])?;
+    let stream = match stream.as_deref() {
+        None | Some("stdout") => Stream::Stdout,
+        Some("stderr") => Stream::Stderr,
+        Some(other) => return Err(ApiError::invalid("stream", format!("must be stdout or stderr, got {other:?}"))),
+    };
+    let number = |field: &str, text: Option<String>, range: std::ops::RangeInclusive<usize>, absent| match text {
+        None => Ok(absent),
+        Some(text) => text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
+            ApiError::invalid(field, format!("must be between {} and {}, got {text:?}", range.start(), range.end()))
+        }),
+    };
+    let offset = number("offset", offset, 0..=usize::MAX >> 1, 0)?;
+    let limit = number("limit", limit, 1..=1_000_000, 10_000)?;
+    Ok(Json(state.engine.output(&id, stream, offset, limit).ok_or_else(unknown_execution)?))
+}
+
 /// A page of executions.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ExecutionPage {
@@ -150,6 +196,12 @@ pub(crate) async fn list(State(state): State<Shared>, query: Pairs) -> Result<Js
     let filter = ListFilter {
         status: status.as_deref().map(parse_status).transpose()?,
         limit: limit.ok_or_else(|| ApiError::invalid("limit", "must be between 1 and 1000"))?,
+        // What cannot be an id has no executions.
+        session: match session_id.map(|text| SessionId::parse(&text)) {
+            Some(None) => return Ok(Json(ExecutionPage { executions: Vec::new(), next_cursor: None })),
+            Some(some) => some,
+            None => None,
+        },
         before: cursor
             .map(|text| {
                 ExecutionId::parse(&text)
@@ -157,9 +209,6 @@ pub(crate) async fn list(State(state): State<Shared>, query: Pairs) -> Result<Js
             })
             .transpose()?,
     };
-    if session_id.is_some() {
-        return Ok(Json(ExecutionPage { executions: Vec::new(), next_cursor: None }));
-    }
     let (executions, next_cursor) = state.engine.list(&filter);
     Ok(Json(ExecutionPage { executions, next_cursor }))
 }

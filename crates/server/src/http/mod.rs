@@ -18,6 +18,8 @@ pub(crate) mod idempotency;
 mod observe;
 pub(crate) mod ops;
 mod params;
+pub(crate) mod session_files;
+pub(crate) mod sessions;
 mod stream;
 mod submit;
 pub(crate) mod tablemind;
@@ -33,8 +35,21 @@ fn table() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/v1/executions", get(executions::list).post(executions::create)),
         ("/v1/executions/{id}", get(executions::read)),
         ("/v1/executions/{id}/events", get(executions::events)),
+        ("/v1/executions/{id}/output", get(executions::output)),
         ("/v1/executions/{id}/cancel", post(executions::cancel)),
         ("/v1/executions/{id}/artifacts/{*path}", get(artifacts::artifact)),
+        ("/v1/sessions", get(sessions::list).post(sessions::create)),
+        ("/v1/sessions/{id}", get(sessions::read).delete(sessions::delete)),
+        ("/v1/sessions/{id}/executions", post(sessions::execute)),
+        ("/v1/sessions/{id}/interrupt", post(sessions::interrupt)),
+        ("/v1/sessions/{id}/reset", post(sessions::reset)),
+        ("/v1/sessions/{id}/extend", post(sessions::extend)),
+        ("/v1/sessions/{id}/variables", get(sessions::variables)),
+        ("/v1/sessions/{id}/files", get(session_files::list)),
+        (
+            "/v1/sessions/{id}/files/{*path}",
+            get(session_files::read).put(session_files::write).delete(session_files::remove),
+        ),
         ("/v1/pool", get(ops::pool)),
         ("/exec", post(tablemind::exec)),
         ("/api/v1/exec", post(tablemind::exec_v1)),

@@ -1,10 +1,14 @@
 //! Parameters in paths, queries and headers, with errors that name them.
 
+use std::sync::Arc;
+
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
-use fumehood_engine::ids::ExecutionId;
+use fumehood_engine::ids::{ExecutionId, SessionId};
+use fumehood_engine::session::Session;
 
+use super::Shared;
 use super::error::ApiError;
 
 /// The `{id}` of a path; what cannot be an id is an unknown one.
@@ -16,6 +20,23 @@ impl<S: Send + Sync> FromRequestParts<S> for IdParam {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(|error| wrong_path(&error))?;
         ExecutionId::parse(&id).map(Self).ok_or_else(unknown_execution)
+    }
+}
+
+/// The `{id}` of a path to a session, likewise.
+pub(crate) struct SessionParam(pub(crate) Arc<Session>);
+
+impl FromRequestParts<Shared> for SessionParam {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Shared) -> Result<Self, ApiError> {
+        // There may be more in the path.
+        let path = Path::<Vec<(String, String)>>::from_request_parts(parts, state).await;
+        let Path(pairs) = path.map_err(|error| wrong_path(&error))?;
+        let id = pairs.iter().find(|(name, _)| name == "id").and_then(|(_, id)| SessionId::parse(id));
+        id.and_then(|id| state.engine.session(&id))
+            .map(Self)
+            .ok_or_else(|| ApiError::not_found("no session of this id is kept here"))
     }
 }
 

@@ -2,8 +2,10 @@
 
 use axum::http::HeaderValue;
 use axum::http::header::{HeaderMap, HeaderName};
+use fumehood_engine::Ticket;
 use fumehood_engine::event::EventLog;
 use fumehood_engine::ids::ExecutionId;
+use fumehood_engine::session::Session;
 use fumehood_engine::spec::ExecutionSpec;
 use tracing::Instrument;
 
@@ -41,8 +43,28 @@ pub(crate) fn header_value(text: &str) -> HeaderValue {
 impl ServerState {
     /// Submits `spec`, or finds the execution that the same request began before.
     pub(crate) fn submit(&self, spec: ExecutionSpec, attempt: Option<Attempt>) -> Result<Accepted, ApiError> {
+        self.submit_by(spec, attempt, |spec| Ok(self.engine.submit(spec)?))
+    }
+
+    /// The same for a session.
+    pub(crate) fn submit_to(
+        &self,
+        session: &Session,
+        spec: ExecutionSpec,
+        wait: bool,
+        attempt: Option<Attempt>,
+    ) -> Result<Accepted, ApiError> {
+        self.submit_by(spec, attempt, |spec| Ok(self.engine.submit_to(session, spec, wait)?))
+    }
+
+    fn submit_by(
+        &self,
+        spec: ExecutionSpec,
+        attempt: Option<Attempt>,
+        submit: impl FnOnce(ExecutionSpec) -> Result<Ticket, ApiError>,
+    ) -> Result<Accepted, ApiError> {
         let accepted = match attempt {
-            None => self.begin(spec)?,
+            None => self.begin(spec, submit)?,
             Some(attempt) => {
                 // Held until the execution is remembered: a duplicate that comes meanwhile must find it.
                 let mut replays = self.replays.lock();
@@ -53,7 +75,7 @@ impl ServerState {
                     Some(accepted) => accepted,
                     None => {
                         replays.forget(&attempt);
-                        let accepted = self.begin(spec)?;
+                        let accepted = self.begin(spec, submit)?;
                         replays.remember(attempt, accepted.id.clone());
                         accepted
                     }
@@ -64,9 +86,13 @@ impl ServerState {
         Ok(accepted)
     }
 
-    fn begin(&self, spec: ExecutionSpec) -> Result<Accepted, ApiError> {
+    fn begin(
+        &self,
+        spec: ExecutionSpec,
+        submit: impl FnOnce(ExecutionSpec) -> Result<Ticket, ApiError>,
+    ) -> Result<Accepted, ApiError> {
         let code = self.config.log_code.then(|| spec.code.clone());
-        let ticket = self.engine.submit(spec)?;
+        let ticket = submit(spec)?;
         if let Some(code) = code {
             log_content(&ticket.id, &code, &ticket.events);
         }

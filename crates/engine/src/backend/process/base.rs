@@ -141,6 +141,7 @@ impl Base {
             cwd: execution.cwd.clone(),
             limits: jail_limits(&execution.limits),
             waits: false,
+            keep: false,
             control: execution.language == Language::Python,
             zygote,
         })

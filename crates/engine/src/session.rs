@@ -1,0 +1,568 @@
+//! Sessions: a sandbox that stays, with an interpreter that keeps its variables from one execution to the next.
+//!
+//! ```text
+//! creating --interpreter loaded--> idle <--> running
+//!      \--failed--> lost             \--deleted, idle too long, too old--> closed
+//!                                     \--its sandbox went away--> lost
+//! ```
+//!
+//! One task owns a session and does one thing after the other; what must not wait (interrupting, closing) goes past it. An interpreter that ends is
+//! replaced by a fresh one in the same sandbox: files stay, variables do not, and the execution says so.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::sleep_until;
+use utoipa::ToSchema;
+
+use crate::backend::{BackendReport, Control, KeptSandbox, Programs, SandboxSpec, StartError};
+use crate::driver::{self, Job, Live, Means, Site};
+use crate::execution::{Execution, ExecutionError, Fault, Isolation, JsonMap, Notice, Outcome};
+use crate::files;
+use crate::ids::{ExecutionId, SessionId};
+use crate::record::Record;
+use crate::spec::{ExecutionSpec, SessionSpec};
+
+/// Where a session is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionState {
+    /// Its interpreter is being started; executions wait.
+    Creating,
+    /// It waits for an execution.
+    Idle,
+    /// An execution runs.
+    Running,
+    /// It was ended on purpose; `reason` says by whom or what.
+    Closed,
+    /// Its sandbox went away; `reason` says why.
+    Lost,
+}
+
+impl SessionState {
+    /// Whether nothing more will happen.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Closed | Self::Lost)
+    }
+}
+
+/// A session as `GET /v1/sessions/{id}` shows it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct SessionInfo {
+    /// Its id.
+    pub id: SessionId,
+    /// Where it is in its life.
+    pub state: SessionState,
+    /// Why it is closed or lost.
+    pub reason: Option<String>,
+    /// Template with version.
+    pub template: String,
+    /// Isolation in force.
+    pub isolation: Isolation,
+    /// Execution that runs now.
+    pub running: Option<ExecutionId>,
+    /// Executions that wait for it.
+    pub queued: usize,
+    /// Executions that ended.
+    pub executions: u64,
+    /// How often its interpreter was replaced by a fresh one: by a reset, or because it ended.
+    pub restarts: u64,
+    /// Seconds without an execution after which it is closed.
+    pub idle_timeout_s: u64,
+    /// Seconds after its creation at which it is closed.
+    pub ttl_s: u64,
+    /// Whatever the caller gave.
+    #[schema(value_type = Object)]
+    pub metadata: serde_json::Map<String, Value>,
+    /// When it was created, RFC 3339 UTC.
+    pub created_at: String,
+    /// When the last execution ended, or it was created.
+    pub last_used_at: String,
+    /// When it ended.
+    pub closed_at: Option<String>,
+}
+
+/// Why something could not be done with a session.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SessionError {
+    /// It has ended.
+    #[error("the session is {state}: {reason}")]
+    Over {
+        /// `closed` or `lost`.
+        state: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// Others are before this, and it was not to wait.
+    #[error("the session is busy: {queued} executions run or wait in it")]
+    Busy {
+        /// How many.
+        queued: usize,
+    },
+    /// A fresh interpreter could not be started.
+    #[error("a fresh interpreter could not be started: {0}")]
+    Restart(String),
+}
+
+/// One session.
+pub struct Session {
+    pub(crate) id: SessionId,
+    /// What was asked for.
+    pub spec: SessionSpec,
+    state: Mutex<State>,
+    commands: mpsc::UnboundedSender<Command>,
+    /// It is no longer being created.
+    created: watch::Sender<bool>,
+}
+
+struct State {
+    info: SessionInfo,
+    /// Once there is a sandbox.
+    place: Option<Place>,
+    /// Given up for good once it is closed.
+    ttl_ends: Instant,
+    variables: JsonMap,
+}
+
+/// What can be reached past the task.
+#[derive(Clone)]
+struct Place {
+    control: Arc<dyn Control>,
+    disk: Arc<OwnedFd>,
+    owner: Option<(u32, u32)>,
+}
+
+enum Command {
+    Execute {
+        record: Arc<Record>,
+        spec: Box<ExecutionSpec>,
+        accepted: Instant,
+        done: oneshot::Sender<Execution>,
+    },
+    Reset(oneshot::Sender<Result<(), SessionError>>),
+    /// The state says why.
+    Close,
+    /// The life was prolonged.
+    Extended,
+}
+
+impl Session {
+    /// A session that starts itself. Must be called on a tokio runtime.
+    pub(crate) fn start(id: SessionId, spec: SessionSpec, means: Arc<Means>) -> Arc<Self> {
+        let (commands, received) = mpsc::unbounded_channel();
+        let now = means.clock.stamp();
+        let info = SessionInfo {
+            id: id.clone(),
+            state: SessionState::Creating,
+            reason: None,
+            template: format!("{}@1", spec.base.template),
+            isolation: Isolation {
+                requested: spec.base.isolation.to_string(),
+                effective: "none".to_owned(),
+                features: BTreeMap::new(),
+            },
+            running: None,
+            queued: 0,
+            executions: 0,
+            restarts: 0,
+            idle_timeout_s: spec.idle_timeout.as_secs(),
+            ttl_s: spec.ttl.as_secs(),
+            metadata: spec.metadata.clone(),
+            created_at: now.clone(),
+            last_used_at: now,
+            closed_at: None,
+        };
+        let state = State { info, place: None, ttl_ends: Instant::now() + spec.ttl, variables: JsonMap::new() };
+        let session =
+            Arc::new(Self { id, spec, state: Mutex::new(state), commands, created: watch::Sender::new(false) });
+        let task = Task { session: Arc::clone(&session), means, received };
+        tokio::spawn(task.run());
+        session
+    }
+
+    /// As it is now.
+    #[must_use]
+    pub fn info(&self) -> SessionInfo {
+        self.state.lock().info.clone()
+    }
+
+    /// The variables after the last execution: name to `{type, shape, repr}`.
+    #[must_use]
+    pub fn variables(&self) -> JsonMap {
+        self.state.lock().variables.clone()
+    }
+
+    fn over(&self) -> Option<SessionError> {
+        let state = self.state.lock();
+        let name = match state.info.state {
+            SessionState::Closed => "closed",
+            SessionState::Lost => "lost",
+            _ => return None,
+        };
+        Some(SessionError::Over { state: name, reason: state.info.reason.clone().unwrap_or_default() })
+    }
+
+    /// Puts an execution at the end of the queue.
+    ///
+    /// # Errors
+    /// When the session is over, or busy and the execution is not to wait.
+    pub(crate) fn execute(
+        &self,
+        record: Arc<Record>,
+        spec: ExecutionSpec,
+        wait: bool,
+    ) -> Result<oneshot::Receiver<Execution>, SessionError> {
+        if let Some(over) = self.over() {
+            return Err(over);
+        }
+        let (done, ended) = oneshot::channel();
+        {
+            let mut state = self.state.lock();
+            let before = state.info.queued + usize::from(state.info.running.is_some());
+            if !wait && before > 0 {
+                return Err(SessionError::Busy { queued: before });
+            }
+            state.info.queued += 1;
+        }
+        let command = Command::Execute { record, spec: Box::new(spec), accepted: Instant::now(), done };
+        // A task that has just ended answers by dropping the sender.
+        self.commands.send(command).ok();
+        Ok(ended)
+    }
+
+    /// Interrupts what runs, as Ctrl-C would. Whether anything did.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub fn interrupt(&self) -> Result<bool, SessionError> {
+        if let Some(over) = self.over() {
+            return Err(over);
+        }
+        let state = self.state.lock();
+        if let (Some(place), Some(_)) = (&state.place, &state.info.running) {
+            place.control.interrupt();
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Starts a fresh interpreter, after what runs and waits now. Files stay.
+    ///
+    /// # Errors
+    /// When the session is over, or no interpreter could be started.
+    pub async fn reset(&self) -> Result<(), SessionError> {
+        let (done, ended) = oneshot::channel();
+        self.commands.send(Command::Reset(done)).ok();
+        ended.await.unwrap_or_else(|_| Err(self.over().unwrap_or(SessionError::Restart("it is ending".to_owned()))))
+    }
+
+    /// Ends it with everything in it, whatever runs there.
+    pub fn close(&self, reason: &str) {
+        let place = {
+            let mut state = self.state.lock();
+            if state.info.state.is_final() {
+                return;
+            }
+            state.info.state = SessionState::Closed;
+            state.info.reason = Some(reason.to_owned());
+            state.place.clone()
+        };
+        if let Some(place) = place {
+            place.control.kill();
+        }
+        self.commands.send(Command::Close).ok();
+    }
+
+    /// Has it live for so long from now on, at most as long as a new one may.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub fn extend(&self, ttl: Duration) -> Result<(), SessionError> {
+        if let Some(over) = self.over() {
+            return Err(over);
+        }
+        self.state.lock().ttl_ends = Instant::now() + ttl;
+        self.commands.send(Command::Extended).ok();
+        Ok(())
+    }
+
+    /// Waits until its interpreter has been started, or could not be.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub async fn settled(&self) -> Result<(), SessionError> {
+        let mut created = self.created.subscribe();
+        // The sender is this object's own.
+        created.wait_for(|created| *created).await.ok();
+        self.over().map_or(Ok(()), Err)
+    }
+
+    /// Its files; `None` before there is a sandbox and after the end.
+    #[must_use]
+    pub fn files(&self) -> Option<files::Workspace> {
+        let state = self.state.lock();
+        if state.info.state.is_final() {
+            return None;
+        }
+        state.place.as_ref().map(|place| files::Workspace::new(Arc::clone(&place.disk), place.owner))
+    }
+}
+
+/// Owns one session.
+struct Task {
+    session: Arc<Session>,
+    means: Arc<Means>,
+    received: mpsc::UnboundedReceiver<Command>,
+}
+
+/// A sandbox with its interpreter.
+struct Inhabited {
+    programs: Box<dyn Programs>,
+    control: Arc<dyn Control>,
+    disk: Arc<OwnedFd>,
+    owner: Option<(u32, u32)>,
+    isolation: BackendReport,
+    exit: oneshot::Receiver<crate::backend::ExitReport>,
+    /// `None` when it ended and no other could be started.
+    live: Option<Live>,
+    /// The next execution is the first of an interpreter that took the place of one that ended by itself.
+    restarted: bool,
+}
+
+/// What a session's task saw.
+enum Seen {
+    Command(Option<Command>),
+    /// The interpreter ended while nothing ran.
+    InterpreterEnded,
+    SandboxEnded,
+    Idle,
+    TooOld,
+}
+
+impl Task {
+    async fn run(mut self) {
+        let begun = self.begin().await;
+        if let Err(error) = &begun {
+            tracing::error!(session = %self.session.id, %error, "a session could not be started");
+            self.end(SessionState::Lost, &format!("it could not be started: {error}"));
+        }
+        self.session.created.send_replace(true);
+        if let Ok(mut inhabited) = begun {
+            self.serve(&mut inhabited).await;
+            inhabited.control.kill();
+            // Files and memory are gone with it.
+            tokio::time::timeout(driver::BURIAL_PATIENCE, &mut inhabited.exit).await.ok();
+        }
+        let stamp = self.means.clock.stamp();
+        {
+            let mut state = self.session.state.lock();
+            state.info.closed_at = Some(stamp);
+            state.place = None;
+        }
+        self.refuse_the_rest().await;
+    }
+
+    async fn begin(&mut self) -> Result<Inhabited, StartError> {
+        let session = Arc::clone(&self.session);
+        let name = session.id.to_string();
+        let spec = SandboxSpec { name: &name, execution: &session.spec.base, waits: false };
+        let KeptSandbox { disk, owner, control, exit, isolation, programs } = self.means.backend.keep(spec).await?;
+        let failed = |cause: &dyn std::fmt::Display| StartError::Step {
+            step: "prepare the session's files".to_owned(),
+            cause: cause.to_string(),
+        };
+        files::make_session_folders(&disk, owner).map_err(|error| failed(&error))?;
+        files::write_all(&disk, owner, &session.spec.base.files).map_err(|error| failed(&error))?;
+        let disk = Arc::new(disk);
+        {
+            let mut state = session.state.lock();
+            state.info.isolation.effective = isolation.level.to_string();
+            state.info.isolation.features = isolation.features.clone();
+            state.place = Some(Place { control: Arc::clone(&control), disk: Arc::clone(&disk), owner });
+        }
+        let mut inhabited = Inhabited { programs, control, disk, owner, isolation, exit, live: None, restarted: false };
+        self.restart(&mut inhabited).await?;
+        let mut state = session.state.lock();
+        state.info.restarts = 0;
+        if state.info.state == SessionState::Creating {
+            state.info.state = SessionState::Idle;
+        }
+        drop(state);
+        Ok(inhabited)
+    }
+
+    /// A fresh interpreter in place of what runs.
+    async fn restart(&mut self, inhabited: &mut Inhabited) -> Result<(), StartError> {
+        inhabited.live = None;
+        let interpreter = inhabited.programs.begin().await?;
+        let ready = Live::ready(interpreter, self.means.config.start_timeout).await;
+        let step = "start the interpreter".to_owned();
+        inhabited.live = Some(ready.map_err(|cause| StartError::Step { step, cause })?);
+        let mut state = self.session.state.lock();
+        state.info.restarts += 1;
+        state.variables = JsonMap::new();
+        Ok(())
+    }
+
+    async fn serve(&mut self, inhabited: &mut Inhabited) {
+        let mut idle_since = Instant::now();
+        loop {
+            let ttl_ends = {
+                let state = self.session.state.lock();
+                if state.info.state.is_final() {
+                    return;
+                }
+                state.ttl_ends
+            };
+            let idle_ends = idle_since + self.session.spec.idle_timeout;
+            let interpreter_ends = async {
+                match &mut inhabited.live {
+                    Some(live) => drop((&mut live.exit).await),
+                    None => std::future::pending().await,
+                }
+            };
+            let seen = tokio::select! {
+                biased;
+                _ = &mut inhabited.exit => Seen::SandboxEnded,
+                command = self.received.recv() => Seen::Command(command),
+                () = interpreter_ends => Seen::InterpreterEnded,
+                () = sleep_until(ttl_ends.into()) => Seen::TooOld,
+                () = sleep_until(idle_ends.into()) => Seen::Idle,
+            };
+            match seen {
+                Seen::Command(Some(Command::Execute { record, spec, accepted, done })) => {
+                    let execution = self.execute(inhabited, &record, &spec, accepted).await;
+                    done.send(execution).ok();
+                    idle_since = Instant::now();
+                }
+                Seen::Command(Some(Command::Reset(done))) => {
+                    let reset = self.restart(inhabited).await.map_err(|error| SessionError::Restart(error.to_string()));
+                    inhabited.restarted = false;
+                    done.send(reset).ok();
+                    idle_since = Instant::now();
+                }
+                Seen::Command(Some(Command::Extended)) => {}
+                Seen::Command(None | Some(Command::Close)) => return,
+                Seen::InterpreterEnded => {
+                    inhabited.live = None;
+                    inhabited.restarted = true;
+                    if let Err(error) = self.restart(inhabited).await {
+                        tracing::warn!(session = %self.session.id, %error, "no fresh interpreter");
+                    }
+                }
+                Seen::SandboxEnded => {
+                    let why = "its sandbox went away with everything in it: the process that watches sandboxes was lost, or the kernel ended it";
+                    return self.end(SessionState::Lost, why);
+                }
+                Seen::Idle => {
+                    let why = format!("nothing was executed for {} s", self.session.spec.idle_timeout.as_secs());
+                    return self.end(SessionState::Closed, &why);
+                }
+                Seen::TooOld => return self.end(SessionState::Closed, "its time to live was over"),
+            }
+        }
+    }
+
+    /// Ends it unless it has ended already.
+    fn end(&self, to: SessionState, why: &str) {
+        let mut state = self.session.state.lock();
+        if !state.info.state.is_final() {
+            state.info.state = to;
+            state.info.reason = Some(why.to_owned());
+        }
+    }
+
+    async fn execute(
+        &mut self,
+        inhabited: &mut Inhabited,
+        record: &Arc<Record>,
+        spec: &ExecutionSpec,
+        accepted: Instant,
+    ) -> Execution {
+        let stamp = self.means.clock.stamp();
+        let session = Arc::clone(&self.session);
+        {
+            let mut state = session.state.lock();
+            state.info.queued = state.info.queued.saturating_sub(1);
+            if record.cancel.is_cancelled() || state.info.state.is_final() {
+                return record.never_ran(stamp);
+            }
+            state.info.state = SessionState::Running;
+            state.info.running = Some(record.id.clone());
+        }
+        if inhabited.live.is_none()
+            && let Err(error) = self.restart(inhabited).await
+        {
+            self.rest();
+            let message = format!("no fresh interpreter could be started: {error}");
+            let error = ExecutionError::of(Outcome::Infra, message, Some("try again, or open a new session"));
+            return record.ended_early(stamp, Outcome::Infra, Some(Fault::Infra), error);
+        }
+        let restarted = std::mem::take(&mut inhabited.restarted);
+        if restarted {
+            record.warn(Notice {
+                code: "interpreter_restarted".to_owned(),
+                message: "the session's interpreter ended since the last execution; this is a fresh one: files are kept, variables are not"
+                    .to_owned(),
+            });
+        }
+        let Some(live) = inhabited.live.take() else { return record.broke_off(stamp) };
+        let Inhabited { programs, control, disk, owner, isolation, .. } = &*inhabited;
+        let counters = || programs.counters();
+        let site = Site { control: Arc::clone(control), disk, owner: *owner, isolation, counters: &counters };
+        let job = Job { means: &self.means, record, spec, queued: accepted.elapsed() };
+        let (mut execution, live) = driver::drive_in_session(job, live, site).await;
+        execution.interpreter_restarted |= restarted;
+        inhabited.live = live;
+        let closing = session.state.lock().info.state.is_final();
+        if inhabited.live.is_none()
+            && !closing
+            && let Err(error) = self.restart(inhabited).await
+        {
+            tracing::warn!(session = %session.id, %error, "no fresh interpreter");
+        }
+        session.state.lock().variables = match execution.interpreter_restarted && inhabited.live.is_some() && !restarted
+        {
+            true => JsonMap::new(),
+            false => execution.variables.clone(),
+        };
+        self.rest();
+        execution
+    }
+
+    /// Nothing runs any more.
+    fn rest(&self) {
+        let stamp = self.means.clock.stamp();
+        let mut state = self.session.state.lock();
+        state.info.running = None;
+        state.info.executions += 1;
+        state.info.last_used_at = stamp;
+        if state.info.state == SessionState::Running {
+            state.info.state = SessionState::Idle;
+        }
+    }
+
+    /// Answers what came too late.
+    async fn refuse_the_rest(&mut self) {
+        self.received.close();
+        while let Some(command) = self.received.recv().await {
+            match command {
+                Command::Execute { record, done, .. } => {
+                    let reason = self.session.over().map_or_else(String::new, |over| over.to_string());
+                    let error = ExecutionError::of(Outcome::Cancelled, reason, Some("open a new session"));
+                    let stamp = self.means.clock.stamp();
+                    done.send(record.ended_early(stamp, Outcome::Cancelled, None, error)).ok();
+                }
+                Command::Reset(done) => drop(done),
+                Command::Close | Command::Extended => {}
+            }
+        }
+    }
+}

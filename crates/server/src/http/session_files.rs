@@ -1,0 +1,249 @@
+//! `/v1/sessions/{id}/files`: the workspace of a session, streamed both ways.
+
+use std::io::{ErrorKind, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use fumehood_engine::clock::stamp_of;
+use fumehood_engine::files::{MOST_ENTRIES, Workspace};
+use fumehood_engine::session::Session;
+use fumehood_engine::spec::WorkspacePath;
+use futures::StreamExt;
+use http_range_header::parse_range_header;
+use serde::Serialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::io::ReaderStream;
+use utoipa::ToSchema;
+
+use super::artifacts::{content_headers, is_known};
+use super::error::ApiError;
+use super::params::{Pairs, SessionParam, wrong_path};
+use super::sessions::flag;
+use super::submit::header_value;
+use crate::openapi::Refusals;
+
+const CHUNK: usize = 256 << 10;
+/// An upload that sends nothing for so long is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The path of a file in a session's workspace.
+pub(crate) struct FileParam(WorkspacePath);
+
+impl<S: Send + Sync> axum::extract::FromRequestParts<S> for FileParam {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut axum::http::request::Parts, state: &S) -> Result<Self, ApiError> {
+        let path: Result<Path<(String, String)>, PathRejection> = Path::from_request_parts(parts, state).await;
+        let Path((_, path)) = path.map_err(|error| wrong_path(&error))?;
+        WorkspacePath::parse(&path).map(Self).map_err(|message| ApiError::invalid("path", message))
+    }
+}
+
+/// The workspace, waiting until the session has one.
+async fn workspace(session: &Session) -> Result<Workspace, ApiError> {
+    session.settled().await?;
+    session.files().ok_or_else(|| ApiError::not_found("the session has no files any more"))
+}
+
+/// Does something that blocks.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> Result<T, ApiError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(refusal(&error)),
+        Err(error) => Err(ApiError::internal("session file", &error)),
+    }
+}
+
+fn refusal(error: &std::io::Error) -> ApiError {
+    match error.kind() {
+        ErrorKind::NotFound => ApiError::not_found("there is no such file in the session; links are not followed"),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => ApiError::disk_full(),
+        ErrorKind::InvalidInput => ApiError::invalid("path", "names something that is not a regular file"),
+        ErrorKind::PermissionDenied => ApiError::forbidden("the session's folders do not allow that"),
+        ErrorKind::IsADirectory | ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty => {
+            ApiError::conflict("a folder of that name is in the way")
+        }
+        _ => ApiError::invalid("path", format!("cannot be used: {error}")),
+    }
+}
+
+/// A file of a session.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FileEntry {
+    /// Relative to the workspace.
+    path: String,
+    /// `file`, `folder` or `other` (links, pipes), which cannot be read.
+    kind: &'static str,
+    /// Bytes.
+    size: u64,
+    /// When it was changed last, RFC 3339 UTC.
+    modified_at: String,
+}
+
+/// What is in a folder.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FileList {
+    /// By path.
+    files: Vec<FileEntry>,
+    /// Nothing is missing.
+    complete: bool,
+}
+
+/// What is in a folder of a session.
+#[utoipa::path(get, path = "/v1/sessions/{id}/files", tag = "sessions",
+    params(("id" = String, Path, description = "Id of the session"),
+        ("path" = Option<String>, Query, description = "Folder; the workspace itself by default"),
+        ("recursive" = Option<bool>, Query, description = "With everything below it")),
+    responses((status = 200, description = "Files and folders, at most 10,000", body = FileList), Refusals))]
+pub(crate) async fn list(SessionParam(session): SessionParam, query: Pairs) -> Result<Json<FileList>, ApiError> {
+    let [path, recursive] = query.take(["path", "recursive"])?;
+    let recursive = flag("recursive", recursive.as_deref(), false)?;
+    let folder = match path.as_deref().map(|path| path.trim_end_matches('/')) {
+        None | Some("" | "." | "/data") => String::new(),
+        Some(path) => {
+            WorkspacePath::parse(path).map_err(|message| ApiError::invalid("path", message))?.as_str().to_owned()
+        }
+    };
+    let workspace = workspace(&session).await?;
+    let (entries, complete) = blocking(move || workspace.list(&folder, recursive)).await?;
+    debug_assert!(entries.len() <= MOST_ENTRIES);
+    let files = entries.into_iter().map(|entry| FileEntry {
+        path: entry.path,
+        kind: entry.kind,
+        size: entry.size,
+        modified_at: stamp_of(entry.modified.0, entry.modified.1),
+    });
+    Ok(Json(FileList { files: files.collect(), complete }))
+}
+
+/// Content of a file of a session, or a range of it.
+#[utoipa::path(get, path = "/v1/sessions/{id}/files/{path}", tag = "sessions",
+    params(("id" = String, Path, description = "Id of the session"),
+        ("path" = String, Path, description = "Path in the workspace; may contain slashes"),
+        ("Range" = Option<String>, Header, description = "One range of bytes")),
+    responses((status = 200, description = "The file", body = [u8], content_type = "application/octet-stream"),
+        (status = 206, description = "The range", body = [u8], content_type = "application/octet-stream"),
+        (status = 304, description = "The client has it (`If-None-Match`)"),
+        (status = 416, description = "The range is not within the file (`range_not_satisfiable`)", body = super::error::ErrorBody),
+        Refusals))]
+pub(crate) async fn read(
+    SessionParam(session): SessionParam,
+    FileParam(path): FileParam,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let workspace = workspace(&session).await?;
+    let wanted = path.clone();
+    let (mut file, metadata) = blocking(move || {
+        let file = workspace.open(&wanted)?;
+        let metadata = file.metadata()?;
+        Ok((file, metadata))
+    })
+    .await?;
+    let size = metadata.len();
+    // Of the content nothing is known without reading it; this changes with every change.
+    let tag = format!("{:x}-{size:x}-{:x}-{:x}", metadata.ino(), metadata.mtime(), metadata.mtime_nsec());
+    let mime = mime_guess::from_path(path.as_str()).first_or_octet_stream().to_string();
+    let mut about = content_headers(path.as_str(), &mime, &tag);
+    about.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    if is_known(&headers, &tag) {
+        return Ok((StatusCode::NOT_MODIFIED, about).into_response());
+    }
+    let range = match headers.get(header::RANGE).and_then(|range| range.to_str().ok()) {
+        // A form that is not understood is as none, and so are several ranges.
+        Some(range) => match parse_range_header(range) {
+            Ok(parsed) => match parsed.validate(size) {
+                Ok(ranges) if ranges.len() == 1 => Some((*ranges[0].start(), *ranges[0].end())),
+                Ok(_) => None,
+                Err(_) => return Err(ApiError::bad_range(size)),
+            },
+            Err(_) => None,
+        },
+        None => None,
+    };
+    let (status, start, length) = match range {
+        Some((start, end)) => {
+            about.insert(header::CONTENT_RANGE, header_value(&format!("bytes {start}-{end}/{size}")));
+            (StatusCode::PARTIAL_CONTENT, start, end - start + 1)
+        }
+        None => (StatusCode::OK, 0, size),
+    };
+    file.seek(SeekFrom::Start(start)).map_err(|error| refusal(&error))?;
+    about.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    // A file that shrinks meanwhile breaks the answer off, which the client sees by its length.
+    let content = ReaderStream::with_capacity(tokio::fs::File::from_std(file).take(length), CHUNK);
+    Ok((status, about, Body::from_stream(content)).into_response())
+}
+
+/// What became of an upload.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Stored {
+    /// Relative to the workspace.
+    path: String,
+    /// Bytes.
+    size: u64,
+}
+
+/// Stores the body as a file of a session, with the folders on the way. The file appears when it is whole.
+#[utoipa::path(put, path = "/v1/sessions/{id}/files/{path}", tag = "sessions",
+    params(("id" = String, Path, description = "Id of the session"),
+        ("path" = String, Path, description = "Path in the workspace; may contain slashes")),
+    request_body(content = [u8], content_type = "application/octet-stream"),
+    responses((status = 201, description = "It is new", body = Stored), (status = 200, description = "It took the place of another", body = Stored),
+        (status = 507, description = "The session's disk is full (`insufficient_storage`)", body = super::error::ErrorBody),
+        Refusals))]
+pub(crate) async fn write(
+    SessionParam(session): SessionParam,
+    FileParam(path): FileParam,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let workspace = workspace(&session).await?;
+    let target = path.clone();
+    let upload = blocking(move || {
+        let upload = workspace.create(&target)?;
+        let file = upload.file().try_clone()?;
+        Ok((upload, file))
+    })
+    .await?;
+    let (upload, file) = upload;
+    let mut file = tokio::io::BufWriter::with_capacity(CHUNK, tokio::fs::File::from_std(file));
+    let mut body = request.into_body().into_data_stream();
+    let mut size = 0;
+    loop {
+        match tokio::time::timeout(PATIENCE, body.next()).await {
+            Err(_) => return Err(ApiError::body_timeout()),
+            Ok(None) => break,
+            Ok(Some(Err(error))) => return Err(ApiError::invalid("body", format!("did not arrive whole: {error}"))),
+            Ok(Some(Ok(chunk))) => {
+                size += chunk.len() as u64;
+                file.write_all(&chunk).await.map_err(|error| refusal(&error))?;
+            }
+        }
+    }
+    file.flush().await.map_err(|error| refusal(&error))?;
+    drop(file);
+    let new = blocking(move || upload.publish()).await?;
+    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(Stored { path: path.as_str().to_owned(), size })).into_response())
+}
+
+/// Removes a file, or a folder with everything in it.
+#[utoipa::path(delete, path = "/v1/sessions/{id}/files/{path}", tag = "sessions",
+    params(("id" = String, Path, description = "Id of the session"),
+        ("path" = String, Path, description = "Path in the workspace; may contain slashes")),
+    responses((status = 204, description = "It is gone"), Refusals))]
+pub(crate) async fn remove(
+    SessionParam(session): SessionParam,
+    FileParam(path): FileParam,
+) -> Result<StatusCode, ApiError> {
+    let workspace = workspace(&session).await?;
+    blocking(move || workspace.remove(&path)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

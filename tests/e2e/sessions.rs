@@ -1,0 +1,269 @@
+//! Sessions: variables stay, interpreters come and go, nothing outlives the end.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::forks::{NO_ZYGOTE, forking};
+use crate::limits::{kill, sandbox_processes};
+use crate::server::{Server, brief, server, wait_for};
+
+struct Session<'a> {
+    server: &'a Server,
+    id: String,
+}
+
+impl<'a> Session<'a> {
+    fn open(server: &'a Server, body: &Value) -> Self {
+        let (status, session) = server.post("/v1/sessions", body);
+        assert_eq!(status, 201, "{session}");
+        Self { server, id: session["id"].as_str().unwrap().to_owned() }
+    }
+
+    fn path(&self, rest: &str) -> String {
+        format!("/v1/sessions/{}{rest}", self.id)
+    }
+
+    fn run_with(&self, code: &str, more: Value) -> Value {
+        let mut body = json!({"code": code});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let (status, execution) = self.server.post(&self.path("/executions"), &body);
+        assert_eq!(status, 200, "{execution}");
+        execution
+    }
+
+    fn run(&self, code: &str) -> Value {
+        self.run_with(code, json!({}))
+    }
+
+    fn result(&self, code: &str) -> Value {
+        let execution = self.run(code);
+        assert_eq!(execution["status"], "completed", "{}", brief(&execution));
+        execution["result"].clone()
+    }
+
+    fn info(&self) -> Value {
+        self.server.get(&self.path("")).1
+    }
+
+    fn post(&self, rest: &str) -> (u16, Value) {
+        self.server.post(&self.path(rest), &json!({}))
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.server.request("DELETE", &self.path(""), None);
+    }
+}
+
+/// What a session has to do however its interpreter was started.
+fn keeps_and_replaces(server: &Server) {
+    let session = Session::open(server, &json!({}));
+    session.run("x = 41\ndef f(): return x + 1\nopen('kept.txt', 'w').write('1')");
+    assert_eq!(session.result("f(), open('kept.txt').read()"), json!([42, "1"]));
+    // The interpreter is interrupted at its timeout, and keeps its variables.
+    for code in
+        ["while True: pass", "import time; time.sleep(60)", "import subprocess; subprocess.run(['sleep', '60'])"]
+    {
+        let late = session.run_with(code, json!({"timeout_ms": 300}));
+        assert_eq!((&late["outcome"], &late["interpreter_restarted"]), (&json!("timed_out"), &json!(false)), "{code}");
+        assert_eq!(session.result("x"), 41, "after {code}");
+    }
+    // What does not heed that is ended with its interpreter.
+    let stubborn = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass";
+    let ended = session.run_with(stubborn, json!({"timeout_ms": 300}));
+    assert_eq!(
+        (&ended["outcome"], &ended["interpreter_restarted"]),
+        (&json!("timed_out"), &json!(true)),
+        "{}",
+        brief(&ended)
+    );
+    let fresh = "import os\n('x' in globals(), os.path.exists('kept.txt'))";
+    assert_eq!(session.result(fresh), json!([false, true]));
+    for (code, outcome) in [
+        ("import os; os._exit(7)", "exited"),
+        ("import os; os.kill(os.getpid(), 11)", "signaled"),
+        ("l = []\nwhile True: l.append(bytearray(1 << 20))", "oom_killed"),
+    ] {
+        session.run("x = 1");
+        let ended = session.run(code);
+        let right = ended["outcome"] == outcome || (outcome == "oom_killed" && ended["outcome"] == "exception");
+        assert!(right, "{code}: {}", brief(&ended));
+        assert_eq!(session.result("'x' in globals()"), ended["interpreter_restarted"] == false, "{code}");
+        assert_eq!(session.result(fresh)[1], true, "{code}");
+    }
+    let begun = Instant::now();
+    let (status, reset) = session.post("/reset");
+    assert_eq!(status, 200, "{reset}");
+    let took = begun.elapsed();
+    assert_eq!(session.result(fresh), json!([false, true]), "reset took {took:?}");
+}
+
+#[test]
+fn a_session_keeps_its_variables_and_survives_its_interpreter() {
+    let Some(server) = forking(&[]) else { return };
+    keeps_and_replaces(&server);
+    wait_for(|| (server.get("/v1/pool").1["running"] == 0).then_some(()));
+    // Two processes for each sandbox that waits ready.
+    wait_for(|| (sandbox_processes(&server).len() <= 2 * 8).then_some(()));
+}
+
+#[test]
+fn a_session_without_a_zygote_is_the_same_but_slower() {
+    let server = server!(&[], &[NO_ZYGOTE, ("FUMEHOOD_POOL__MAX_READY", "0"), ("FUMEHOOD_POOL__MIN_READY", "0")]);
+    keeps_and_replaces(&server);
+    wait_for(|| sandbox_processes(&server).is_empty().then_some(()));
+}
+
+#[test]
+fn what_one_execution_left_running_is_kept_until_the_interpreter_goes() {
+    let Some(server) = forking(&[]) else { return };
+    let session = Session::open(&server, &json!({}));
+    session.run("import subprocess, threading, time\nchild = subprocess.Popen(['sleep', '100'])\nticks = []\nthreading.Thread(target=lambda: [ticks.append(time.sleep(0.01)) for _ in iter(int, 1)], daemon=True).start()");
+    wait_for(|| (session.result("len(ticks) > 3") == true).then_some(()));
+    assert_eq!(session.result("child.poll()"), Value::Null);
+    session.post("/reset");
+    assert_eq!(session.result("import os\n[p for p in os.listdir('/proc') if p.isdigit() and 'sleep' in open(f'/proc/{p}/cmdline').read()]"), json!([]));
+}
+
+#[test]
+fn executions_wait_for_each_other_or_are_refused() {
+    let Some(server) = forking(&[]) else { return };
+    let session = Session::open(&server, &json!({}));
+    session.run("log = []");
+    std::thread::scope(|scope| {
+        for number in 0..6 {
+            let session = &session;
+            scope.spawn(move || {
+                let code = format!(
+                    "log.append({number}); import time; time.sleep(0.02); log.append({number}); print({number})"
+                );
+                assert_eq!(session.run(&code)["stdout"], format!("{number}\n"));
+            });
+        }
+    });
+    let log = session.result("log");
+    let pairs = log.as_array().unwrap().chunks(2).all(|pair| pair[0] == pair[1]);
+    assert!(pairs, "{log}");
+    let (status, running) =
+        server.post(&session.path("/executions"), &json!({"code": "import time; time.sleep(60)", "mode": "async"}));
+    assert_eq!(status, 202, "{running}");
+    let (status, refused) = server.post(&session.path("/executions?wait=false"), &json!({"code": "1"}));
+    assert_eq!((status, &refused["error"]["code"]), (409, &json!("conflict")), "{refused}");
+    wait_for(|| (session.info()["running"] == running["id"]).then_some(()));
+    assert_eq!(session.post("/interrupt").0, 202);
+    let path = format!("/v1/executions/{}", running["id"].as_str().unwrap());
+    let ended = wait_for(|| Some(server.get(&path).1).filter(|execution| execution["status"] == "failed"));
+    assert_eq!((&ended["outcome"], &ended["error"]["type"]), (&json!("exception"), &json!("KeyboardInterrupt")));
+    assert_eq!(session.result("len(log)"), 12);
+    let listed = server.get(&format!("/v1/executions?session_id={}", session.id)).1;
+    assert_eq!(listed["executions"].as_array().unwrap().len(), 10, "{}", brief(&listed));
+}
+
+#[test]
+fn a_session_that_ended_says_why() {
+    let Some(server) = forking(&[]) else { return };
+    let idle = Session::open(&server, &json!({"idle_timeout_s": 1}));
+    let old = Session::open(&server, &json!({"ttl_s": 1, "metadata": {"for": "test"}}));
+    let deleted = Session::open(&server, &json!({}));
+    deleted.run("1");
+    // What runs there is ended with it.
+    let (_, running) = server.post(&deleted.path("/executions"), &json!({"code": "while True: pass", "mode": "async"}));
+    server.request("DELETE", &deleted.path(""), None);
+    let path = format!("/v1/executions/{}", running["id"].as_str().unwrap());
+    let ended = wait_for(|| Some(server.get(&path).1).filter(|execution| execution["finished_at"].is_string()));
+    assert!(["cancelled", "lost", "signaled"].contains(&ended["outcome"].as_str().unwrap()), "{}", brief(&ended));
+    for (session, reason) in [(&idle, "nothing was executed"), (&old, "time to live"), (&deleted, "deleted")] {
+        let info =
+            wait_for(|| Some(session.info()).filter(|info| info["state"] == "closed" && info["closed_at"].is_string()));
+        assert!(info["reason"].as_str().unwrap().contains(reason), "{info}");
+        let (status, gone) = server.post(&session.path("/executions"), &json!({"code": "1"}));
+        assert_eq!((status, &gone["error"]["code"]), (410, &json!("gone")));
+        assert!(gone["error"]["message"].as_str().unwrap().contains(reason), "{gone}");
+    }
+    assert_eq!(old.info()["metadata"]["for"], "test");
+    wait_for(|| (sandbox_processes(&server).len() <= 2 * 8).then_some(()));
+}
+
+#[test]
+fn a_session_whose_interpreter_or_sandbox_is_killed_goes_on_or_says_so() {
+    let Some(server) = forking(&[]) else { return };
+    let session = Session::open(&server, &json!({}));
+    session.run("x = 1");
+    // While nothing runs: the interpreter, not process 1.
+    let interpreter = session.result("__import__('os').getpid()");
+    assert_eq!(interpreter, 2, "the second process of its namespace");
+    let interpreters: Vec<_> = sandbox_processes(&server).into_iter().filter(|pid| name(*pid) == "python").collect();
+    interpreters.into_iter().for_each(kill);
+    // Told by the execution that met it, or by the next one.
+    let told = wait_for(|| Some(session.run("'x' in globals()")).filter(|told| told["interpreter_restarted"] == true));
+    let met_it = told["outcome"] != "exited";
+    assert!(met_it || told["warnings"][0]["code"] == "interpreter_restarted", "{}", brief(&told));
+    assert_eq!(session.result("'x' in globals()"), false);
+    // All of it.
+    sandbox_processes(&server).into_iter().filter(|pid| name(*pid) == "fumehood-init").for_each(kill);
+    let info = wait_for(|| Some(session.info()).filter(|info| info["state"] == "lost"));
+    assert!(info["reason"].as_str().unwrap().contains("went away"), "{info}");
+}
+
+fn name(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
+}
+
+#[test]
+fn each_execution_of_a_session_has_its_own_input_environment_and_folder() {
+    let Some(server) = forking(&[]) else { return };
+    let session =
+        Session::open(&server, &json!({"env": {"BASE": "b"}, "files": [{"path": "in.txt", "content": "hello"}]}));
+    let first = json!({"stdin": "one\ntwo\n", "env": {"EXTRA": "e"}, "cwd": "/tmp", "files": [{"path": "more.txt", "content": "more"}]});
+    let execution = session.run_with("import os\n[input(), input(), os.environ.get('EXTRA'), os.getcwd(), open('/data/in.txt').read(), open('/data/more.txt').read()]", first);
+    assert_eq!(execution["result"], json!(["one", "two", "e", "/tmp", "hello", "more"]), "{}", brief(&execution));
+    let second = session.run("try: input()\nexcept EOFError: print('eof')\nos.environ.get('EXTRA')");
+    assert_eq!((&second["stdout"], &second["result"]), (&json!("eof\n"), &Value::Null), "{}", brief(&second));
+    for (field, body) in [
+        ("limits.memory_mb", json!({"limits": {"memory_mb": 64}})),
+        ("language", json!({"language": "bash"})),
+        ("template", json!({"template": "default"})),
+    ] {
+        let mut body = body;
+        body["code"] = json!("1");
+        let (status, refused) = server.post(&session.path("/executions"), &body);
+        assert_eq!((status, &refused["error"]["field"]), (400, &json!(field)), "{refused}");
+    }
+}
+
+#[test]
+fn an_upload_that_breaks_off_leaves_nothing_and_a_full_disk_is_told() {
+    let Some(server) = forking(&[]) else { return };
+    let session = Session::open(&server, &json!({"limits": {"disk_mb": 2}}));
+    session.run("1");
+    let (status, answer) = server.put(&session.path("/files/big"), &vec![7; 3 << 20]);
+    assert_eq!(status, 507, "{}", String::from_utf8_lossy(&answer));
+    assert_eq!(
+        session.result("import os; os.listdir('.')").as_array().unwrap().len(),
+        3,
+        "only the folders of every session"
+    );
+    let (status, _) = server.put(&session.path("/files/a/b.txt"), b"small");
+    assert_eq!(status, 201);
+    let (status, _) = server.put(&session.path("/files/a/b.txt"), b"other");
+    assert_eq!(status, 200);
+    assert_eq!(session.result("open('a/b.txt').read()"), "other");
+    assert_eq!(server.request("DELETE", &session.path("/files/a"), None).0, 204);
+    assert_eq!(server.request("GET", &session.path("/files/a/b.txt"), None).0, 404);
+}
+
+#[test]
+fn what_a_result_leaves_out_can_be_read_page_by_page() {
+    let Some(server) = forking(&[]) else { return };
+    let code = "for i in range(200): print(f'\\r{i}%', end='')\nprint()\nprint('x' * 50000)";
+    let execution = server.succeed(code, json!({"output": {"max_chars": 1000}}));
+    let shown = execution["stdout"].as_str().unwrap();
+    assert!(shown.starts_with("199%\nx") && shown.len() < 1300, "{shown}");
+    let page = server
+        .get(&format!("/v1/executions/{}/output?stream=stdout&offset=0&limit=8", execution["id"].as_str().unwrap()))
+        .1;
+    assert_eq!((&page["text"], &page["next_offset"]), (&json!("\r0%\r1%\r2"), &json!(8)), "{page}");
+    assert!(page["total"].as_u64().unwrap() > 50_000);
+}
