@@ -173,7 +173,8 @@ fn a_session_that_ended_says_why() {
     server.request("DELETE", &deleted.path(""), None);
     let path = format!("/v1/executions/{}", running["id"].as_str().unwrap());
     let ended = wait_for(|| Some(server.get(&path).1).filter(|execution| execution["finished_at"].is_string()));
-    assert!(["cancelled", "lost", "signaled"].contains(&ended["outcome"].as_str().unwrap()), "{}", brief(&ended));
+    assert_eq!((&ended["status"], &ended["outcome"]), (&json!("cancelled"), &json!("cancelled")), "{}", brief(&ended));
+    assert!(ended["error"]["message"].as_str().unwrap().contains("deleted"), "{}", brief(&ended));
     for (session, reason) in [(&idle, "nothing was executed"), (&old, "time to live"), (&deleted, "deleted")] {
         let info =
             wait_for(|| Some(session.info()).filter(|info| info["state"] == "closed" && info["closed_at"].is_string()));
@@ -205,6 +206,19 @@ fn a_session_whose_interpreter_or_sandbox_is_killed_goes_on_or_says_so() {
     sandbox_processes(&server).into_iter().filter(|pid| name(*pid) == "fumehood-init").for_each(kill);
     let info = wait_for(|| Some(session.info()).filter(|info| info["state"] == "lost"));
     assert!(info["reason"].as_str().unwrap().contains("went away"), "{info}");
+    wait_for(|| session.info()["closed_at"].is_string().then_some(()));
+}
+
+#[test]
+fn a_session_that_is_too_old_ends_what_runs_in_it() {
+    let Some(server) = forking(&[]) else { return };
+    let session = Session::open(&server, &json!({"ttl_s": 1}));
+    let ended = session.run("import time; time.sleep(60)");
+    assert_eq!(ended["outcome"], "cancelled", "{}", brief(&ended));
+    assert!(ended["error"]["message"].as_str().unwrap().contains("time to live"), "{}", brief(&ended));
+    // Nor does what waits there wait for ever.
+    let (status, _) = server.post(&session.path("/executions"), &json!({"code": "1"}));
+    assert_eq!(status, 410);
 }
 
 fn name(pid: u32) -> String {
@@ -217,10 +231,17 @@ fn each_execution_of_a_session_has_its_own_input_environment_and_folder() {
     let session =
         Session::open(&server, &json!({"env": {"BASE": "b"}, "files": [{"path": "in.txt", "content": "hello"}]}));
     let first = json!({"stdin": "one\ntwo\n", "env": {"EXTRA": "e"}, "cwd": "/tmp", "files": [{"path": "more.txt", "content": "more"}]});
-    let execution = session.run_with("import os\n[input(), input(), os.environ.get('EXTRA'), os.getcwd(), open('/data/in.txt').read(), open('/data/more.txt').read()]", first);
-    assert_eq!(execution["result"], json!(["one", "two", "e", "/tmp", "hello", "more"]), "{}", brief(&execution));
-    let second = session.run("try: input()\nexcept EOFError: print('eof')\nos.environ.get('EXTRA')");
-    assert_eq!((&second["stdout"], &second["result"]), (&json!("eof\n"), &Value::Null), "{}", brief(&second));
+    let execution = session.run_with("import os\n[input(), input(), os.environ.get('EXTRA'), os.environ.get('BASE'), os.getcwd(), open('/data/in.txt').read(), open('/data/more.txt').read()]", first);
+    assert_eq!(execution["result"], json!(["one", "two", "e", "b", "/tmp", "hello", "more"]), "{}", brief(&execution));
+    let second = session.run(
+        "try: input()\nexcept EOFError: print('eof')\n(os.environ.get('EXTRA'), os.environ.get('BASE'), os.getcwd())",
+    );
+    assert_eq!(
+        (&second["stdout"], &second["result"]),
+        (&json!("eof\n"), &json!([null, "b", "/data"])),
+        "{}",
+        brief(&second)
+    );
     for (field, body) in [
         ("limits.memory_mb", json!({"limits": {"memory_mb": 64}})),
         ("language", json!({"language": "bash"})),

@@ -10,13 +10,14 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fumehood_wire::{Ack, Execute, GuestDecoder, GuestFrame, GuestResult, HostFrame, MAX_GUEST_PAYLOAD, Mode, VERSION};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
@@ -68,6 +69,26 @@ pub(crate) struct Means {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) artifacts: Arc<ArtifactStore>,
     pub(crate) pool: Option<Arc<Pool>>,
+    /// Executions that may run at once, those of sessions included.
+    pub(crate) places: Arc<Semaphore>,
+    /// How many do.
+    pub(crate) running: Arc<AtomicUsize>,
+}
+
+/// Counts something as running as long as it lives.
+pub(crate) struct Running(Arc<AtomicUsize>);
+
+impl Running {
+    pub(crate) fn new(means: &Means) -> Self {
+        means.running.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(&means.running))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// One execution to be driven.

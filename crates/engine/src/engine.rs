@@ -14,7 +14,7 @@ use crate::artifacts::ArtifactStore;
 use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::config::EngineConfig;
-use crate::driver::{self, Job, Means, Remains};
+use crate::driver::{self, Job, Means, Remains, Running};
 use crate::event::{EventBody, EventLog};
 use crate::execution::{Execution, Status};
 use crate::ids::{ExecutionId, IdSource, SessionId};
@@ -85,6 +85,8 @@ pub struct Load {
     pub queued: usize,
     /// Places.
     pub capacity: usize,
+    /// Sessions that have not ended.
+    pub sessions: usize,
     /// Whether new executions are refused because of shutdown.
     pub draining: bool,
 }
@@ -98,30 +100,23 @@ struct Inner {
     sessions: Mutex<BTreeMap<SessionId, Arc<Session>>>,
     ids: Arc<dyn IdSource>,
     records: Mutex<Records>,
-    places: Arc<Semaphore>,
     /// A permit for each MiB of memory that limits may still add up to.
     memory: Arc<Semaphore>,
     queued: AtomicUsize,
-    running: AtomicUsize,
     draining: AtomicBool,
     ended: Notify,
 }
 
-/// Takes one off a counter when it goes, even by a panic. The counter was raised before.
-struct Counted {
-    engine: Arc<Inner>,
-    counter: fn(&Inner) -> &AtomicUsize,
+fn open_sessions(sessions: &BTreeMap<SessionId, Arc<Session>>) -> usize {
+    sessions.values().filter(|session| !session.state().is_final()).count()
 }
 
-impl Counted {
-    fn new(engine: Arc<Inner>, counter: fn(&Inner) -> &AtomicUsize) -> Self {
-        Self { engine, counter }
-    }
-}
+/// Takes one off the queue when it goes, even by a panic. It was put there before.
+struct Queued<'a>(&'a AtomicUsize);
 
-impl Drop for Counted {
+impl Drop for Queued<'_> {
     fn drop(&mut self) {
-        (self.counter)(&self.engine).fetch_sub(1, Ordering::AcqRel);
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -132,7 +127,7 @@ type Place = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 struct Rest {
     remains: Option<Remains>,
     _place: Place,
-    _running: Counted,
+    _running: Running,
 }
 
 impl Rest {
@@ -165,14 +160,20 @@ impl Engine {
         let artifacts = Arc::new(ArtifactStore::open(&config.artifacts_dir, config.keep_artifact_bytes)?);
         let pool = config.pool.clone().map(|pool| Pool::start(pool, Arc::clone(&backend)));
         Ok(Self(Arc::new(Inner {
-            places: Arc::new(Semaphore::new(config.max_concurrent)),
             memory: Arc::new(Semaphore::new(mebibytes(config.memory_bytes) as usize)),
-            means: Arc::new(Means { config, backend, clock, artifacts, pool }),
+            means: Arc::new(Means {
+                places: Arc::new(Semaphore::new(config.max_concurrent)),
+                running: Arc::default(),
+                config,
+                backend,
+                clock,
+                artifacts,
+                pool,
+            }),
             sessions: Mutex::default(),
             ids,
             records: Mutex::default(),
             queued: AtomicUsize::new(0),
-            running: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             ended: Notify::new(),
         })))
@@ -194,7 +195,7 @@ impl Engine {
             return Err(FieldError::new("limits.memory_mb", message).into());
         }
         let queued = inner.queued.fetch_add(1, Ordering::AcqRel);
-        let free = inner.places.available_permits();
+        let free = inner.means.places.available_permits();
         if queued >= inner.means.config.queue_size + free {
             inner.queued.fetch_sub(1, Ordering::AcqRel);
             metrics::counter!("fumehood_executions_refused_total", "reason" => "queue_full").increment(1);
@@ -235,7 +236,7 @@ impl Engine {
         }
         inner.means.backend.accepts(&spec.base)?;
         let mut sessions = inner.sessions.lock();
-        let open = sessions.values().filter(|session| !session.info().state.is_final()).count();
+        let open = open_sessions(&sessions);
         if open >= inner.means.config.max_sessions {
             metrics::counter!("fumehood_sessions_refused_total").increment(1);
             return Err(SubmitError::TooManySessions { open, retry_after: Duration::from_secs(10) });
@@ -243,7 +244,7 @@ impl Engine {
         // Those that ended are kept for a while, so that a caller learns why; the oldest go first.
         while sessions.len() >= 2 * inner.means.config.max_sessions {
             let Some(oldest) =
-                sessions.iter().find(|(_, session)| session.info().state.is_final()).map(|(id, _)| id.clone())
+                sessions.iter().find(|(_, session)| session.state().is_final()).map(|(id, _)| id.clone())
             else {
                 break;
             };
@@ -275,6 +276,11 @@ impl Engine {
         if inner.draining.load(Ordering::Acquire) {
             return Err(SubmitError::Draining);
         }
+        let queued = session.info().queued;
+        if queued >= inner.means.config.queue_size {
+            metrics::counter!("fumehood_executions_refused_total", "reason" => "queue_full").increment(1);
+            return Err(SubmitError::Busy { queued, retry_after: Duration::from_secs(1) });
+        }
         let id = inner.ids.execution();
         let record = Arc::new(Record::new(id.clone(), Some(session.id.clone()), &spec, inner.means.clock.stamp()));
         let ended = session.execute(Arc::clone(&record), spec, wait)?;
@@ -292,7 +298,7 @@ impl Engine {
     async fn run(&self, record: &Record, spec: &ExecutionSpec, accepted: Instant) -> (Execution, Option<Rest>) {
         let inner = &self.0;
         let place = {
-            let _queued = Counted::new(Arc::clone(inner), |inner| &inner.queued);
+            let _queued = Queued(&inner.queued);
             tokio::select! {
                 biased;
                 () = record.cancel.cancelled() => None,
@@ -300,8 +306,7 @@ impl Engine {
             }
         };
         let Some(place) = place else { return (record.never_ran(inner.means.clock.stamp()), None) };
-        inner.running.fetch_add(1, Ordering::AcqRel);
-        let running = Counted::new(Arc::clone(inner), |inner| &inner.running);
+        let running = Running::new(&inner.means);
         let job = Job { means: &inner.means, record, spec, queued: accepted.elapsed() };
         let (execution, remains) = driver::drive(job).await;
         (execution, Some(Rest { remains, _place: place, _running: running }))
@@ -309,7 +314,7 @@ impl Engine {
 
     /// A place and the memory for it, in the order of asking.
     async fn place(&self, spec: &ExecutionSpec) -> Option<Place> {
-        let place = Arc::clone(&self.0.places).acquire_owned().await.ok()?;
+        let place = Arc::clone(&self.0.means.places).acquire_owned().await.ok()?;
         let memory = Arc::clone(&self.0.memory).acquire_many_owned(mebibytes(spec.limits.memory_bytes)).await.ok()?;
         Some((place, memory))
     }
@@ -403,10 +408,11 @@ impl Engine {
     /// How busy it is.
     #[must_use]
     pub fn load(&self) -> Load {
-        let running = self.0.running.load(Ordering::Acquire);
+        let running = self.0.means.running.load(Ordering::Acquire);
         Load {
             running,
             queued: self.0.queued.load(Ordering::Acquire),
+            sessions: open_sessions(&self.0.sessions.lock()),
             capacity: self.0.means.config.max_concurrent,
             draining: self.0.draining.load(Ordering::Acquire),
         }

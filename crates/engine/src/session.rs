@@ -10,6 +10,7 @@
 //! replaced by a fresh one in the same sandbox: files stay, variables do not, and the execution says so.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,9 +22,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 use utoipa::ToSchema;
 
-use crate::backend::{BackendReport, Control, KeptSandbox, Programs, SandboxSpec, StartError};
-use crate::driver::{self, Job, Live, Means, Site};
-use crate::execution::{Execution, ExecutionError, Fault, Isolation, JsonMap, Notice, Outcome};
+use crate::backend::{BackendReport, Control, ExitReport, KeptSandbox, Programs, SandboxSpec, StartError};
+use crate::driver::{self, Job, Live, Means, Running, Site};
+use crate::execution::{Execution, ExecutionError, Fault, Isolation, JsonMap, Notice, Outcome, Status};
 use crate::files;
 use crate::ids::{ExecutionId, SessionId};
 use crate::record::Record;
@@ -193,6 +194,12 @@ impl Session {
         self.state.lock().info.clone()
     }
 
+    /// Where it is in its life.
+    #[must_use]
+    pub fn state(&self) -> SessionState {
+        self.state.lock().info.state
+    }
+
     /// The variables after the last execution: name to `{type, shape, repr}`.
     #[must_use]
     pub fn variables(&self) -> JsonMap {
@@ -293,6 +300,18 @@ impl Session {
         Ok(())
     }
 
+    /// Ends it when its time is over, whatever runs.
+    async fn close_when_too_old(&self) -> Infallible {
+        loop {
+            let ends = self.state.lock().ttl_ends;
+            if Instant::now() >= ends {
+                self.close(TOO_OLD);
+                return std::future::pending().await;
+            }
+            sleep_until(ends.into()).await;
+        }
+    }
+
     /// Waits until its interpreter has been started, or could not be.
     ///
     /// # Errors
@@ -315,6 +334,9 @@ impl Session {
     }
 }
 
+/// Why a session was closed.
+const TOO_OLD: &str = "its time to live was over";
+
 /// Owns one session.
 struct Task {
     session: Arc<Session>,
@@ -329,7 +351,8 @@ struct Inhabited {
     disk: Arc<OwnedFd>,
     owner: Option<(u32, u32)>,
     isolation: BackendReport,
-    exit: oneshot::Receiver<crate::backend::ExitReport>,
+    /// `None` once it has been reported.
+    exit: Option<oneshot::Receiver<ExitReport>>,
     /// `None` when it ended and no other could be started.
     live: Option<Live>,
     /// The next execution is the first of an interpreter that took the place of one that ended by itself.
@@ -358,7 +381,9 @@ impl Task {
             self.serve(&mut inhabited).await;
             inhabited.control.kill();
             // Files and memory are gone with it.
-            tokio::time::timeout(driver::BURIAL_PATIENCE, &mut inhabited.exit).await.ok();
+            if let Some(exit) = inhabited.exit.take() {
+                tokio::time::timeout(driver::BURIAL_PATIENCE, exit).await.ok();
+            }
         }
         let stamp = self.means.clock.stamp();
         {
@@ -387,7 +412,8 @@ impl Task {
             state.info.isolation.features = isolation.features.clone();
             state.place = Some(Place { control: Arc::clone(&control), disk: Arc::clone(&disk), owner });
         }
-        let mut inhabited = Inhabited { programs, control, disk, owner, isolation, exit, live: None, restarted: false };
+        let mut inhabited =
+            Inhabited { programs, control, disk, owner, isolation, exit: Some(exit), live: None, restarted: false };
         self.restart(&mut inhabited).await?;
         let mut state = session.state.lock();
         state.info.restarts = 0;
@@ -407,6 +433,9 @@ impl Task {
         inhabited.live = Some(ready.map_err(|cause| StartError::Step { step, cause })?);
         let mut state = self.session.state.lock();
         state.info.restarts += 1;
+        if state.info.state != SessionState::Creating {
+            metrics::counter!("fumehood_session_restarts_total").increment(1);
+        }
         state.variables = JsonMap::new();
         Ok(())
     }
@@ -428,9 +457,15 @@ impl Task {
                     None => std::future::pending().await,
                 }
             };
+            let sandbox_ends = async {
+                match &mut inhabited.exit {
+                    Some(exit) => drop(exit.await),
+                    None => std::future::pending().await,
+                }
+            };
             let seen = tokio::select! {
                 biased;
-                _ = &mut inhabited.exit => Seen::SandboxEnded,
+                () = sandbox_ends => Seen::SandboxEnded,
                 command = self.received.recv() => Seen::Command(command),
                 () = interpreter_ends => Seen::InterpreterEnded,
                 () = sleep_until(ttl_ends.into()) => Seen::TooOld,
@@ -438,7 +473,11 @@ impl Task {
             };
             match seen {
                 Seen::Command(Some(Command::Execute { record, spec, accepted, done })) => {
-                    let execution = self.execute(inhabited, &record, &spec, accepted).await;
+                    let session = Arc::clone(&self.session);
+                    let execution = tokio::select! {
+                        execution = self.execute(inhabited, &record, &spec, accepted) => execution,
+                        never = session.close_when_too_old() => match never {},
+                    };
                     done.send(execution).ok();
                     idle_since = Instant::now();
                 }
@@ -458,6 +497,7 @@ impl Task {
                     }
                 }
                 Seen::SandboxEnded => {
+                    inhabited.exit = None;
                     let why = "its sandbox went away with everything in it: the process that watches sandboxes was lost, or the kernel ended it";
                     return self.end(SessionState::Lost, why);
                 }
@@ -465,7 +505,7 @@ impl Task {
                     let why = format!("nothing was executed for {} s", self.session.spec.idle_timeout.as_secs());
                     return self.end(SessionState::Closed, &why);
                 }
-                Seen::TooOld => return self.end(SessionState::Closed, "its time to live was over"),
+                Seen::TooOld => return self.end(SessionState::Closed, TOO_OLD),
             }
         }
     }
@@ -497,6 +537,17 @@ impl Task {
             state.info.state = SessionState::Running;
             state.info.running = Some(record.id.clone());
         }
+        // Sessions share the processors with everybody else.
+        let place = tokio::select! {
+            biased;
+            () = record.cancel.cancelled() => None,
+            place = Arc::clone(&self.means.places).acquire_owned() => place.ok(),
+        };
+        let Some(_place) = place else {
+            self.rest();
+            return record.never_ran(stamp);
+        };
+        let _running = Running::new(&self.means);
         if inhabited.live.is_none()
             && let Err(error) = self.restart(inhabited).await
         {
@@ -521,9 +572,17 @@ impl Task {
         let (mut execution, live) = driver::drive_in_session(job, live, site).await;
         execution.interpreter_restarted |= restarted;
         inhabited.live = live;
-        let closing = session.state.lock().info.state.is_final();
+        let closing = session.over();
+        if let Some(SessionError::Over { reason, .. }) = &closing {
+            // Not what the end of its sandbox looked like from here.
+            let message = format!("the session was closed: {reason}");
+            execution.status = Status::Cancelled;
+            execution.outcome = Some(Outcome::Cancelled);
+            execution.fault = None;
+            execution.error = Some(ExecutionError::of(Outcome::Cancelled, message, None));
+        }
         if inhabited.live.is_none()
-            && !closing
+            && closing.is_none()
             && let Err(error) = self.restart(inhabited).await
         {
             tracing::warn!(session = %session.id, %error, "no fresh interpreter");

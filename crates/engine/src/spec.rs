@@ -584,7 +584,10 @@ impl ExecutionRequest {
         // Where nothing else is said the session's working directory stays, even if code has changed it.
         let stays = self.cwd.is_none();
         let spec = self.validate(policy)?;
+        let mut env = session.base.env.clone();
+        env.extend(spec.env);
         Ok(ExecutionSpec {
+            env,
             limits: Limits { output_bytes: spec.limits.output_bytes, ..session.base.limits },
             cwd: if stays { String::new() } else { spec.cwd },
             ..spec

@@ -22,6 +22,9 @@ const POOL_BUSY: &str = "fumehood_pool_busy";
 const SANDBOX_START: &str = "fumehood_sandbox_start_seconds";
 const ZYGOTE_START: &str = "fumehood_zygote_start_seconds";
 const ZYGOTE_LOSSES: &str = "fumehood_zygote_losses_total";
+const SESSIONS: &str = "fumehood_sessions_open";
+const SESSIONS_REFUSED: &str = "fumehood_sessions_refused_total";
+const SESSION_RESTARTS: &str = "fumehood_session_restarts_total";
 const CAPACITY: &str = "fumehood_capacity";
 const RESIDENT: &str = "fumehood_process_resident_memory_bytes";
 const BUILD: &str = "fumehood_build_info";
@@ -86,6 +89,9 @@ fn describe() {
     );
     describe_gauge!(RUNNING, "Executions that have a place");
     describe_gauge!(QUEUED, "Executions that wait for a place");
+    describe_gauge!(SESSIONS, "Sessions that have not ended");
+    describe_counter!(SESSIONS_REFUSED, "Sessions refused because too many were open");
+    describe_counter!(SESSION_RESTARTS, "Fresh interpreters of sessions, by reset or because the one before ended");
     describe_gauge!(CAPACITY, "Places");
     describe_gauge!(RESIDENT, Unit::Bytes, "Resident memory of this server, sandboxes not counted");
     describe_gauge!(BUILD, "Always 1; the labels say what runs");
@@ -97,6 +103,8 @@ fn touch() {
         counter!(EXECUTIONS, "outcome" => outcome.as_str()).increment(0);
     }
     counter!(REFUSED, "reason" => "queue_full").increment(0);
+    counter!(SESSIONS_REFUSED).increment(0);
+    counter!(SESSION_RESTARTS).increment(0);
     counter!(REQUESTS, "method" => "GET", "route" => "/metrics", "status" => "200").increment(0);
     let _registered = histogram!(REQUEST_DURATION, "method" => "GET", "route" => "/metrics");
     let _registered = (histogram!(EXECUTION_DURATION), histogram!(EXECUTION_START));
@@ -109,6 +117,7 @@ pub(crate) fn observe(load: Load) {
     let set = |name: &'static str, value: usize| gauge!(name).set(value as f64);
     set(RUNNING, load.running);
     set(QUEUED, load.queued);
+    set(SESSIONS, load.sessions);
     set(CAPACITY, load.capacity);
     set(RESIDENT, usize::try_from(resident_bytes()).unwrap_or(0));
 }

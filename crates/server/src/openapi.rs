@@ -1,6 +1,8 @@
 //! The description of the interface.
 
+use fumehood_engine::Stream;
 use fumehood_engine::execution::Execution;
+use fumehood_engine::session::SessionState;
 use fumehood_engine::spec::ExecutionRequest;
 use serde::Serialize;
 use serde_json::Value;
@@ -129,7 +131,15 @@ pub(crate) enum RunRefusals {
         ops::metrics,
         ops::openapi,
     ),
-    components(schemas(ExecutionRequest, Execution, EventObject, ErrorBody, tablemind::ExecResult)),
+    components(schemas(
+        ExecutionRequest,
+        Execution,
+        EventObject,
+        ErrorBody,
+        SessionState,
+        Stream,
+        tablemind::ExecResult
+    )),
     modifiers(&Keys),
     security(("bearer" = []), ("api_key" = [])),
     tags(

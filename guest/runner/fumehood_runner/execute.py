@@ -237,6 +237,7 @@ class Execution:
         self._failure = None
         self._report = None
         self._saved_env = {}
+        self._saved_cwd = None
 
     def warn(self, code, message):
         """A warning frame, repeated in the result."""
@@ -353,6 +354,7 @@ class Execution:
             # Read when the interpreter starts, which may have been before anybody asked for this.
             time.tzset()
         if request.cwd is not None:
+            self._saved_cwd = os.getcwd()
             os.chdir(request.cwd)
         # Where Python has the script's folder. Executions of a session keep what earlier ones put before it.
         here = os.getcwd()
@@ -370,6 +372,11 @@ class Execution:
                 os.environ[name] = value
         if "TZ" in self._saved_env:
             time.tzset()
+        if self._saved_cwd is not None:
+            try:
+                os.chdir(self._saved_cwd)
+            except OSError:
+                pass  # the code removed it
 
     def _import_missing(self, namespace):
         for alias, module in names.missing(self.python, self.filename, namespace):

@@ -124,6 +124,20 @@ def test_an_interrupt_ends_the_code_and_keeps_the_variables(session, body):
     assert session.cell("kept").result == 7
 
 
+def test_each_execution_of_a_session_has_its_own_input_and_folder(session, tmp_path):
+    two = "import os\n(input(), input(), os.getcwd())"
+    assert session.cell(two, stdin="a\nb\nc\n", cwd=str(tmp_path)).result == ["a", "b", str(tmp_path)]
+    o = session.cell("try: input()\nexcept EOFError: print('eof')\nos.getcwd()")
+    assert o.stdout == "eof\n" and o.result != str(tmp_path)
+    # What code does to its standard input is undone.
+    session.cell("import sys; sys.stdin.close(); os.close(0)")
+    assert session.cell("input()", stdin="again").result == "again"
+    child = "import subprocess; subprocess.run(['cat'], capture_output=True, text=True).stdout"
+    assert session.cell(child, stdin="for a child").result == "for a child"
+    assert session.cell("os.chdir('/'); 1").result == 1
+    assert session.cell("os.getcwd()").result == "/", "where code went itself it stays"
+
+
 def test_an_interrupt_between_executions_does_nothing(session):
     session.cell("1")
     for _ in range(20):

@@ -9,7 +9,7 @@ use crate::rig::{Rig, User};
 
 /// Runs `check` in sandboxes of root's and of an ordinary user's, each with programs that are executed and with programs that are forked from
 /// a zygote.
-fn on_all(check: impl Fn(&mut Rig)) {
+pub(crate) fn on_all(check: impl Fn(&mut Rig)) {
     let both = |start: &dyn Fn() -> Result<Rig, String>, who: &str| {
         match start() {
             Ok(mut rig) => check(&mut rig),

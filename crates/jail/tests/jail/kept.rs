@@ -1,47 +1,37 @@
-//! Sandboxes that outlive their programs.
+//! Sandboxes that outlive their programs: as root's and as an ordinary user's, with programs that are executed and that are forked.
 
 use std::time::{Duration, Instant};
 
 use fumehood_jail::protocol::{Reply, Request, send};
 
+use crate::confinement::on_all;
 use crate::jail;
 use crate::rig::Rig;
 
-fn both(test: impl Fn(Rig)) {
-    test(jail_or_skip());
-    test(jail_or_skip().forking());
-}
-
-fn jail_or_skip() -> Rig {
-    Rig::new().expect("a jailer; each test looks first whether there can be one")
-}
-
 #[test]
 fn programs_follow_each_other_in_one_sandbox_and_find_its_files() {
-    let _can = jail!();
-    both(|mut rig| {
+    on_all(|rig| {
         let kept = rig.keep();
         let script = "cat file 2>/dev/null; echo $$ >> file; (sleep 100 &); exit 7";
-        let first = kept.run(&rig, script);
+        let first = kept.run(rig, script);
         assert_eq!((first.stdout.as_str(), first.code()), ("", 7), "{first:?}");
-        let second = kept.run(&rig, script);
+        let second = kept.run(rig, script);
         // What the first left running was ended before the second began, so numbers go on but processes do not.
         assert_eq!((second.stdout.lines().count(), second.code()), (1, 7), "{second:?}");
-        let alone = kept.run(&rig, "cat /proc/[0-9]*/comm | grep -c sleep");
+        let alone = kept.run(rig, "cat /proc/[0-9]*/comm | grep -c sleep");
         assert_eq!(alone.stdout, "0\n", "{alone:?}");
-        assert_eq!(kept.run(&rig, "kill -SEGV $$").report.wait_status.unwrap() & 0x7f, 11);
-        kept.end(&rig);
+        assert_eq!(kept.run(rig, "kill -SEGV $$").report.wait_status.unwrap() & 0x7f, 11);
+        kept.end(rig);
     });
 }
 
 #[test]
 fn a_program_is_confined_however_it_came_in() {
-    let _can = jail!();
-    both(|mut rig| {
+    on_all(|rig| {
         let kept = rig.keep();
         for _ in 0..2 {
             let run = kept.run(
-                &rig,
+                rig,
                 "grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status | tr -d ' \\t' | tr '\\n' ' '",
             );
             assert_eq!(
@@ -49,22 +39,21 @@ fn a_program_is_confined_however_it_came_in() {
                 "{run:?}"
             );
         }
-        kept.end(&rig);
+        kept.end(rig);
     });
 }
 
 #[test]
 fn a_program_is_interrupted_and_its_sandbox_stays() {
-    let _can = jail!();
-    both(|mut rig| {
+    on_all(|rig| {
         let kept = rig.keep();
-        let mut channels = kept.begin(&rig);
+        let mut channels = kept.begin(rig);
         channels.execute(&["/bin/sh", "-c", "trap 'exit 9' INT; echo; while :; do sleep 0.01; done"]);
         channels.listen();
         send(&rig.jailer.link.socket, &Request::Interrupt { id: kept.id }, &[]).unwrap();
-        assert_eq!(kept.ended(&rig).wait_status, Some(9 << 8));
-        assert_eq!(kept.run(&rig, "echo again").stdout, "again\n");
-        kept.end(&rig);
+        assert_eq!(kept.ended(rig).wait_status, Some(9 << 8));
+        assert_eq!(kept.run(rig, "echo again").stdout, "again\n");
+        kept.end(rig);
     });
 }
 
