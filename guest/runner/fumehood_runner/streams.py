@@ -167,9 +167,14 @@ class Streams:
             while rest:
                 rest = rest[_os_write(fd, rest):]
             os.lseek(fd, 0, os.SEEK_SET)
-            os.dup2(fd, 0)
+            if fd == 0:
+                # User code had closed it, so that the file got its number.
+                os.set_inheritable(0, True)
+            else:
+                os.dup2(fd, 0)
         finally:
-            os.close(fd)
+            if fd != 0:
+                os.close(fd)
         self._in, self._in_is_assumed = None, False
 
     def forget(self):
