@@ -288,3 +288,34 @@ fn what_a_result_leaves_out_can_be_read_page_by_page() {
     assert_eq!((&page["text"], &page["next_offset"]), (&json!("\r0%\r1%\r2"), &json!(8)), "{page}");
     assert!(page["total"].as_u64().unwrap() > 50_000);
 }
+
+#[test]
+fn files_that_code_has_replaced_by_something_else_are_refused_and_nothing_hangs() {
+    let Some(server) = forking(&[]) else { return };
+    let session = Session::open(&server, &json!({}));
+    session.run("import os\nos.mkfifo('pipe'); os.symlink('/etc/passwd', 'link')");
+    for path in ["pipe", "link"] {
+        let refused = session.run_with("1", json!({"files": [{"path": path, "content": "x"}]}));
+        assert_eq!(
+            (&refused["status"], &refused["fault"]),
+            (&json!("failed"), &json!("user")),
+            "{path}: {}",
+            brief(&refused)
+        );
+        assert!(server.request("GET", &session.path(&format!("/files/{path}")), None).0 >= 400, "{path}");
+    }
+    assert_eq!(session.result("1 + 1"), 2);
+}
+
+#[test]
+fn the_tablemind_surface_runs_in_a_session() {
+    let Some(server) = forking(&[]) else { return };
+    let session = Session::open(&server, &json!({}));
+    session.run("x = 41");
+    let (status, text) =
+        server.request("POST", "/exec", Some(&json!({"code": "print(x + 1)", "session_id": session.id})));
+    let text = String::from_utf8(text).unwrap();
+    assert!(status == 200 && text.starts_with("<txt>42"), "{status} {text}");
+    let (status, text) = server.request("POST", "/exec", Some(&json!({"code": "1", "session_id": "ses_unknown"})));
+    assert_eq!(status, 400, "{}", String::from_utf8_lossy(&text));
+}

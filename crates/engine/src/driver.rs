@@ -779,9 +779,11 @@ impl<'a> Follower<'a> {
     fn conclude_unprepared(&mut self, report: &ExitReport, error: &std::io::Error) -> Execution {
         self.job.record.end_of_output();
         let no_room = matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
-        let (outcome, fault) = match no_room {
-            true => (Outcome::DiskLimit, Fault::Limit),
-            false => (Outcome::Infra, Fault::Infra),
+        let (outcome, fault) = match (no_room, self.mode) {
+            (true, _) => (Outcome::DiskLimit, Fault::Limit),
+            // Code of the session has put something else in their place.
+            (false, Mode::Cell) => (Outcome::Exception, Fault::User),
+            (false, Mode::Script) => (Outcome::Infra, Fault::Infra),
         };
         let message = match &report.failed_step {
             Some(failed) => format!("the sandbox could not be made: could not {}: {}", failed.step, failed.cause),

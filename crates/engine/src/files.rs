@@ -62,10 +62,17 @@ pub(crate) fn write_all(disk: &OwnedFd, owner: Owner, files: &[InputFile]) -> st
 fn write_one(root: &OwnedFd, owner: Owner, path: &WorkspacePath, content: &[u8]) -> std::io::Result<()> {
     let (folders, name) = path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()));
     let folder = make_folders(root, owner, folders)?;
-    let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY;
-    let file = open_below(&folder, name, flags, Mode::from_raw_mode(0o644))?;
+    // Not blocking, in case code of a session has made a pipe of that name.
+    let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NONBLOCK;
+    let mut file = File::from(open_below(&folder, name, flags, Mode::from_raw_mode(0o644))?);
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::InvalidInput,
+            format!("{} is no regular file", path.as_str()),
+        ));
+    }
     give(file.as_fd(), owner)?;
-    File::from(file).write_all(content)
+    file.write_all(content)
 }
 
 /// Makes the folders of a relative path and opens the last one.
@@ -434,6 +441,45 @@ mod tests {
     }
 
     #[test]
+    fn a_session_file_is_whole_or_not_there_and_no_link_is_followed() {
+        let (folder, disk) = disk();
+        let outside = folder.path().join("outside");
+        std::fs::write(&outside, "host").unwrap();
+        symlink(&outside, folder.path().join("data/link")).unwrap();
+        let workspace = Workspace::new(Arc::new(disk), None);
+        let path = |text: &str| WorkspacePath::parse(text).unwrap();
+        let names = || {
+            workspace.list("", true).unwrap().0.into_iter().map(|entry| (entry.path, entry.kind)).collect::<Vec<_>>()
+        };
+        let write = |at: &str, content: &str| {
+            let upload = workspace.create(&path(at))?;
+            upload.file().write_all(content.as_bytes())?;
+            assert!(!names().iter().any(|(name, _)| name.contains("upload")), "nothing before it is whole");
+            upload.publish()
+        };
+        drop(workspace.create(&path("broken off")).unwrap());
+        assert!(write("a/b.txt", "1").unwrap());
+        assert!(!write("a/b.txt", "22").unwrap(), "it was there");
+        // A link is replaced, not written through; on the way to a file it is no folder.
+        assert!(!write("link", "mine").unwrap());
+        symlink(folder.path(), folder.path().join("data/up")).unwrap();
+        assert!(write("up/x", "y").is_err());
+        assert_eq!(std::fs::read_to_string(&outside).unwrap(), "host");
+        assert_eq!(std::io::read_to_string(workspace.open(&path("a/b.txt")).unwrap()).unwrap(), "22");
+        assert_eq!(
+            names(),
+            [("a".into(), "folder"), ("a/b.txt".into(), "file"), ("link".into(), "file"), ("up".into(), "other")]
+        );
+        assert!(workspace.open(&path("up/outside")).is_err() && workspace.open(&path("a")).is_err());
+        assert!(write("a", "x").is_err(), "a folder is in the way");
+        for gone in ["a", "up", "link"] {
+            workspace.remove(&path(gone)).unwrap();
+        }
+        assert!(names().is_empty() && outside.exists());
+        assert_eq!(workspace.remove(&path("a")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    }
+
+    #[test]
     fn pipes_do_not_block_and_the_count_is_bounded() {
         let (folder, disk) = disk();
         rustix::fs::mknodat(
@@ -445,6 +491,14 @@ mod tests {
         )
         .unwrap();
         write_all(&disk, None, &[input("a", ""), input("b", ""), input("c", "")]).unwrap();
+        assert!(
+            write_all(&disk, None, &[input("pipe", "x")]).is_err(),
+            "without a reader, and without waiting for one"
+        );
+        let reader =
+            rustix::fs::open(folder.path().join("data/pipe"), OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty());
+        assert!(write_all(&disk, None, &[input("pipe", "x")]).is_err(), "nor into one that is read");
+        drop(reader);
         let (found, complete) = find(&disk, 2, &|_| true).unwrap();
         assert_eq!((found.len(), complete), (2, false));
     }

@@ -8,8 +8,8 @@ use axum::response::Response;
 use bytes::Bytes;
 use fumehood_engine::event::{EventBody, EventLog};
 use fumehood_engine::execution::{Execution, JsonMap, Outcome, Status};
-use fumehood_engine::ids::ExecutionId;
-use fumehood_engine::spec::{ExecutionRequest, ExecutionSpec, FieldError, LimitPolicy};
+use fumehood_engine::ids::{ExecutionId, SessionId};
+use fumehood_engine::spec::{ExecutionRequest, ExecutionSpec, FieldError, LimitPolicy, SessionSpec};
 use futures::{Stream, StreamExt, future};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -40,7 +40,7 @@ pub(crate) struct ExecRequest {
     preview_rows: Option<i64>,
     /// `false` leaves `dataframe` out of the result.
     include_df_info: Option<bool>,
-    /// Session to run in; not available yet.
+    /// Session to run in, from `POST /v1/sessions`; a fresh sandbox without it.
     session_id: Option<String>,
 }
 
@@ -57,18 +57,17 @@ impl ExecRequest {
         Wanted { value, table: value && self.include_df_info != Some(false) }
     }
 
-    fn validate(self, policy: &LimitPolicy) -> Result<ExecutionSpec, FieldError> {
-        if self.session_id.is_some() {
-            let message = "cannot be given yet: sessions come with POST /v1/sessions, every execution here is fresh";
-            return Err(FieldError::new("session_id", message));
-        }
-        let mut spec = ExecutionRequest {
+    fn validate(self, policy: &LimitPolicy, session: Option<&SessionSpec>) -> Result<ExecutionSpec, FieldError> {
+        let request = ExecutionRequest {
             cwd: self.cwd,
             result_var: self.result_var,
             preview_rows: self.preview_rows,
             ..ExecutionRequest::new(self.code)
-        }
-        .validate(policy)?;
+        };
+        let mut spec = match session {
+            Some(session) => request.validate_within(session, policy)?,
+            None => request.validate(policy)?,
+        };
         if let Some(seconds) = self.timeout {
             spec.timeout = Duration::try_from_secs_f64(seconds)
                 .ok()
@@ -154,8 +153,18 @@ pub(crate) async fn exec(
     body: JsonBody<ExecRequest>,
 ) -> Result<Response, ApiError> {
     let wanted = body.value.wanted();
-    let spec = body.value.validate(&state.config.limits)?;
-    let accepted = state.submit(spec, key.with_body(body.sha256))?;
+    let session = match &body.value.session_id {
+        None => None,
+        Some(id) => Some(SessionId::parse(id).and_then(|id| state.engine.session(&id)).ok_or_else(|| {
+            ApiError::invalid("session_id", "names no session that is kept here; POST /v1/sessions opens one")
+        })?),
+    };
+    let spec = body.value.validate(&state.config.limits, session.as_ref().map(|session| &session.spec))?;
+    let attempt = key.with_body(body.sha256);
+    let accepted = match &session {
+        Some(session) => state.submit_to(session, spec, true, attempt)?,
+        None => state.submit(spec, attempt)?,
+    };
     Ok(streamed("text/plain; charset=utf-8", accepted.headers(), chunks(&accepted.events, wanted)))
 }
 
