@@ -62,8 +62,10 @@ pub(crate) fn run(socket: &OwnedFd, place: Place, go: &OwnedFd) -> io::Result<()
             send(socket, &state.ready(), &[])?;
             let ended = state.serve(socket);
             state.end_all();
-            // Nobody is left to be told.
-            ended.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
+            // Nobody is left to be told; a server that has gone without reading all there was resets the connection.
+            let gone =
+                |error: &io::Error| matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset);
+            ended.or_else(|error| if gone(&error) { Ok(()) } else { Err(error) })
         }
         Err(error) => send(socket, &Reply::Unusable(error), &[]),
     }

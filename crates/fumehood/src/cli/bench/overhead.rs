@@ -58,38 +58,46 @@ assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(progra
 ";
 
 pub(super) async fn overhead(bench: &mut Bench) -> anyhow::Result<Section> {
-    let rounds = bench.requests(9, 2);
+    let (starts, rounds) = (bench.runs(), bench.requests(3, 1));
     let what = format!(
-        "loops timed by themselves, inside and outside in turn ({rounds} rounds; the ratio is the median of all rounds)"
+        "loops timed by themselves, inside and outside in turn ({starts} starts of server and plain fork, {rounds} rounds each; the ratio is \
+         the median of all rounds)"
     );
     let mut section = Section::new("overhead", what);
-    let address = bench.rested_server().await?;
-    let Some(fork) = bench.plain().await? else {
-        bench.note_baseline(&mut section);
-        return Ok(section);
-    };
-    let (mut inside, mut outside) = (address.connect().await?, fork.caller());
-    for Loop { name, code, most, filtered } in LOOPS {
-        let (prelude, place) = if filtered { (ALLOW_ALL, "fork, any filter") } else { ("", "plain fork") };
-        let mut runs = [Run::default(), Run::default()];
-        for _ in 0..rounds {
-            let outside_first = bench.rng.bool();
-            for turn in [outside_first, !outside_first] {
-                quiet(&address).await?;
-                let token = bench.rng.u32(..);
-                match turn {
-                    true => measure(&mut outside, prelude, code, token, &mut runs[0]).await,
-                    false => measure(&mut inside, "", code, token, &mut runs[1]).await,
+    let mut all: Vec<[Run; 2]> = LOOPS.iter().map(|_| [Run::default(), Run::default()]).collect();
+    for _ in 0..starts {
+        // Where a process lies in memory makes the same loop some percent faster or slower for as long as it lives, so one start is one sample.
+        (bench.own, bench.fork) = (None, None);
+        let address = bench.rested_server().await?;
+        let Some(fork) = bench.plain().await? else {
+            bench.note_baseline(&mut section);
+            return Ok(section);
+        };
+        let (mut inside, mut outside) = (address.connect().await?, fork.caller());
+        for (Loop { code, filtered, .. }, runs) in LOOPS.iter().zip(&mut all) {
+            let prelude = if *filtered { ALLOW_ALL } else { "" };
+            for _ in 0..rounds {
+                let outside_first = bench.rng.bool();
+                for turn in [outside_first, !outside_first] {
+                    quiet(&address).await?;
+                    let token = bench.rng.u32(..);
+                    match turn {
+                        true => measure(&mut outside, prelude, code, token, &mut runs[0]).await,
+                        false => measure(&mut inside, "", code, token, &mut runs[1]).await,
+                    }
                 }
             }
         }
-        let pairs = ratios(&runs[1].values, &runs[0].values);
+    }
+    for (Loop { name, most, filtered, .. }, runs) in LOOPS.iter().zip(&all) {
+        let place = if *filtered { "fork, any filter" } else { "plain fork" };
         for (run, place) in runs.iter().zip([place, "fumehood"]) {
             let mut series = Series::new(format!("{name}, {place}"), "ms");
             series.add(run, None);
             section.figure(&series);
         }
-        section.ratio(format!("{name}: fumehood / {place}"), pairs, Some(Bound::Below(most)));
+        let pairs = ratios(&runs[1].values, &runs[0].values);
+        section.ratio(format!("{name}: fumehood / {place}"), pairs, Some(Bound::Below(*most)));
     }
     Ok(section)
 }

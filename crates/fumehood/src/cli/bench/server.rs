@@ -15,6 +15,9 @@ use super::http::Address;
 /// A server that does not end by then is killed.
 const LAST_WORDS: Duration = Duration::from_secs(30);
 
+/// More sandboxes than wait or run where nothing is said of them.
+const MORE: u64 = 1000;
+
 /// More than the default memory limit of an execution.
 const LIMIT_MB: u64 = 1024;
 
@@ -36,6 +39,9 @@ impl Settings {
             // Nothing runs any more when a benchmark ends.
             ("FUMEHOOD_SERVER__SHUTDOWN_GRACE_S", "1".to_owned()),
         ];
+        // So that it bounds neither.
+        let total = self.pool.unwrap_or(0) + self.running.unwrap_or(0) + MORE;
+        all.push(("FUMEHOOD_POOL__MAX_TOTAL", total.to_string()));
         if let Some(size) = self.pool {
             all.push(("FUMEHOOD_POOL__MIN_READY", size.to_string()));
             all.push(("FUMEHOOD_POOL__MAX_READY", size.to_string()));
