@@ -375,7 +375,6 @@ impl<'a> Follower<'a> {
     async fn follow_in_session(mut self, counters: &(dyn Fn() -> Counters + Sync)) -> (Execution, Option<Live>) {
         let before = counters();
         if let Err(error) = files::write_all(&self.disk, self.owner, &self.job.spec.files) {
-            self.live.writers = JoinSet::new();
             return (self.conclude_unprepared(&ExitReport::default(), &error), Some(self.live));
         }
         self.execute();

@@ -276,7 +276,7 @@ impl Engine {
         if inner.draining.load(Ordering::Acquire) {
             return Err(SubmitError::Draining);
         }
-        let queued = session.info().queued;
+        let queued = session.queued();
         if queued >= inner.means.config.queue_size {
             metrics::counter!("fumehood_executions_refused_total", "reason" => "queue_full").increment(1);
             return Err(SubmitError::Busy { queued, retry_after: Duration::from_secs(1) });

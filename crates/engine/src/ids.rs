@@ -5,58 +5,49 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Id of one execution, for example `exe_01jd…`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[serde(transparent)]
-pub struct ExecutionId(String);
+macro_rules! id {
+    ($(#[$about:meta])* $name:ident, $prefix:literal) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+        #[serde(transparent)]
+        pub struct $name(String);
 
-impl ExecutionId {
-    const PREFIX: &'static str = "exe_";
+        impl $name {
+            const PREFIX: &'static str = $prefix;
 
-    /// Reads an id given by a client; `None` when it cannot be one.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        plausible(text, Self::PREFIX).then(|| Self(text.to_owned()))
-    }
+            /// Reads an id given by a client; `None` when it cannot be one.
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                plausible(text, Self::PREFIX).then(|| Self(text.to_owned()))
+            }
 
-    /// The id as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+            /// The id as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            fn of(ulid: ulid::Ulid) -> Self {
+                Self(format!("{}{}", Self::PREFIX, ulid.to_string().to_ascii_lowercase()))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
 }
 
-impl fmt::Display for ExecutionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+id! {
+    /// Id of one execution, for example `exe_01jd…`.
+    ExecutionId, "exe_"
 }
 
-/// Id of one session, for example `ses_01jd…`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[serde(transparent)]
-pub struct SessionId(String);
-
-impl SessionId {
-    const PREFIX: &'static str = "ses_";
-
-    /// Reads an id given by a client; `None` when it cannot be one.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        plausible(text, Self::PREFIX).then(|| Self(text.to_owned()))
-    }
-
-    /// The id as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+id! {
+    /// Id of one session, for example `ses_01jd…`.
+    SessionId, "ses_"
 }
 
 fn plausible(text: &str, prefix: &str) -> bool {
@@ -79,11 +70,11 @@ pub struct UlidSource;
 
 impl IdSource for UlidSource {
     fn execution(&self) -> ExecutionId {
-        ExecutionId(format!("{}{}", ExecutionId::PREFIX, ulid::Ulid::new().to_string().to_ascii_lowercase()))
+        ExecutionId::of(ulid::Ulid::new())
     }
 
     fn session(&self) -> SessionId {
-        SessionId(format!("{}{}", SessionId::PREFIX, ulid::Ulid::new().to_string().to_ascii_lowercase()))
+        SessionId::of(ulid::Ulid::new())
     }
 }
 

@@ -200,6 +200,12 @@ impl Session {
         self.state.lock().info.state
     }
 
+    /// Executions that wait.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.state.lock().info.queued
+    }
+
     /// The variables after the last execution: name to `{type, shape, repr}`.
     #[must_use]
     pub fn variables(&self) -> JsonMap {

@@ -513,7 +513,7 @@ pub struct SessionSpec {
 }
 
 /// Longest life of a session, in seconds: a week.
-const MOST_SECONDS: u64 = 7 * 24 * 3600;
+pub const MOST_SESSION_SECONDS: u64 = 7 * 24 * 3600;
 /// Closed after so many seconds without an execution unless the caller says otherwise.
 const IDLE_SECONDS: u64 = 30 * 60;
 /// Closed after so many seconds unless the caller says otherwise.
@@ -531,8 +531,9 @@ impl SessionRequest {
         if metadata > MOST_METADATA {
             return Err(FieldError::new("metadata", format!("has {metadata} bytes; at most {MOST_METADATA} are kept")));
         }
-        let seconds =
-            |field, given, default| bounded::<u64>(field, given, 1, MOST_SECONDS, default).map(Duration::from_secs);
+        let seconds = |field, given, default| {
+            bounded::<u64>(field, given, 1, MOST_SESSION_SECONDS, default).map(Duration::from_secs)
+        };
         let request = ExecutionRequest {
             template: self.template,
             isolation: self.isolation,

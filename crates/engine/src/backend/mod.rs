@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+pub use fumehood_jail::cgroup::Counters;
 use futures::future::BoxFuture;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
@@ -139,19 +140,6 @@ pub struct Interpreter {
     pub stderr: pipe::Receiver,
     /// What the host saw at its end. Counters are those of the whole sandbox.
     pub exit: oneshot::Receiver<ExitReport>,
-}
-
-/// What a sandbox has used.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Counters {
-    /// Processes killed for memory.
-    pub oom_kills: u64,
-    /// Times that the process limit refused a process.
-    pub process_limit_hits: u64,
-    /// Peak memory, bytes.
-    pub memory_peak_bytes: u64,
-    /// Processor time, microseconds.
-    pub cpu_us: u64,
 }
 
 impl Sandbox {

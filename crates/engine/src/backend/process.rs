@@ -331,13 +331,7 @@ impl Programs for KeptPrograms {
     }
 
     fn counters(&self) -> Counters {
-        let read = self.gauges.as_ref().map(Gauges::read).unwrap_or_default();
-        Counters {
-            oom_kills: read.oom_kills,
-            process_limit_hits: read.process_limit_hits,
-            memory_peak_bytes: read.memory_peak_bytes,
-            cpu_us: read.cpu_us,
-        }
+        self.gauges.as_ref().map(Gauges::read).unwrap_or_default()
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{At, JailError, Step};
 use crate::protocol::JailLimits;
 
-/// Counters of a group that is about to be removed.
+/// What the processes of a group have used.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counters {
     /// Processes killed for memory.

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use fumehood_engine::execution::{Execution, JsonMap};
 use fumehood_engine::session::{SessionInfo, SessionState};
-use fumehood_engine::spec::{ExecutionRequest, SessionRequest};
+use fumehood_engine::spec::{ExecutionRequest, MOST_SESSION_SECONDS, SessionRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -153,10 +153,9 @@ pub(crate) async fn extend(
     SessionParam(session): SessionParam,
     body: JsonBody<Extension>,
 ) -> Result<Json<SessionInfo>, ApiError> {
-    const MOST: u64 = 7 * 24 * 3600;
     let seconds = body.value.ttl_s;
-    if !(1..=MOST).contains(&seconds) {
-        return Err(ApiError::invalid("ttl_s", format!("must be between 1 and {MOST}, got {seconds}")));
+    if !(1..=MOST_SESSION_SECONDS).contains(&seconds) {
+        return Err(ApiError::invalid("ttl_s", format!("must be between 1 and {MOST_SESSION_SECONDS}, got {seconds}")));
     }
     session.extend(Duration::from_secs(seconds))?;
     Ok(Json(session.info()))
