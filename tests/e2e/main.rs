@@ -13,4 +13,5 @@ mod programs;
 mod seeds;
 mod server;
 mod sessions;
+mod sockets;
 mod user;

@@ -74,8 +74,14 @@ impl Server {
 
     /// Uploads bytes.
     pub(crate) fn put(&self, path: &str, bytes: &[u8]) -> (u16, Vec<u8>) {
+        self.send_bytes("PUT", path, "application/octet-stream", bytes)
+    }
+
+    /// Sends bytes of any kind.
+    pub(crate) fn send_bytes(&self, method: &str, path: &str, kind: &str, bytes: &[u8]) -> (u16, Vec<u8>) {
         let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
-        let mut answer = agent.put(format!("{}{path}", self.url)).send(bytes).unwrap();
+        let request = ureq::http::Request::builder().method(method).uri(format!("{}{path}", self.url));
+        let mut answer = agent.run(request.header("content-type", kind).body(bytes).unwrap()).unwrap();
         let mut body = Vec::new();
         answer.body_mut().as_reader().read_to_end(&mut body).unwrap();
         (answer.status().as_u16(), body)

@@ -8,23 +8,23 @@ use crate::forks::{NO_ZYGOTE, forking};
 use crate::limits::{kill, sandbox_processes};
 use crate::server::{Server, brief, server, wait_for};
 
-struct Session<'a> {
+pub(crate) struct Session<'a> {
     server: &'a Server,
-    id: String,
+    pub(crate) id: String,
 }
 
 impl<'a> Session<'a> {
-    fn open(server: &'a Server, body: &Value) -> Self {
+    pub(crate) fn open(server: &'a Server, body: &Value) -> Self {
         let (status, session) = server.post("/v1/sessions", body);
         assert_eq!(status, 201, "{session}");
         Self { server, id: session["id"].as_str().unwrap().to_owned() }
     }
 
-    fn path(&self, rest: &str) -> String {
+    pub(crate) fn path(&self, rest: &str) -> String {
         format!("/v1/sessions/{}{rest}", self.id)
     }
 
-    fn run_with(&self, code: &str, more: Value) -> Value {
+    pub(crate) fn run_with(&self, code: &str, more: Value) -> Value {
         let mut body = json!({"code": code});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let (status, execution) = self.server.post(&self.path("/executions"), &body);
@@ -32,21 +32,21 @@ impl<'a> Session<'a> {
         execution
     }
 
-    fn run(&self, code: &str) -> Value {
+    pub(crate) fn run(&self, code: &str) -> Value {
         self.run_with(code, json!({}))
     }
 
-    fn result(&self, code: &str) -> Value {
+    pub(crate) fn result(&self, code: &str) -> Value {
         let execution = self.run(code);
         assert_eq!(execution["status"], "completed", "{}", brief(&execution));
         execution["result"].clone()
     }
 
-    fn info(&self) -> Value {
+    pub(crate) fn info(&self) -> Value {
         self.server.get(&self.path("")).1
     }
 
-    fn post(&self, rest: &str) -> (u16, Value) {
+    pub(crate) fn post(&self, rest: &str) -> (u16, Value) {
         self.server.post(&self.path(rest), &json!({}))
     }
 }
@@ -318,4 +318,71 @@ fn the_tablemind_surface_runs_in_a_session() {
     assert!(status == 200 && text.starts_with("<txt>42"), "{status} {text}");
     let (status, text) = server.request("POST", "/exec", Some(&json!({"code": "1", "session_id": "ses_unknown"})));
     assert_eq!(status, 400, "{}", String::from_utf8_lossy(&text));
+}
+
+/// A form of files as browsers send it.
+fn form(files: &[(&str, &str)]) -> (String, Vec<u8>) {
+    let mut body = String::new();
+    for (name, content) in files {
+        body +=
+            &format!("--XX\r\nContent-Disposition: form-data; name=\"f\"; filename=\"{name}\"\r\n\r\n{content}\r\n");
+    }
+    ("multipart/form-data; boundary=XX".to_owned(), (body + "--XX--\r\n").into_bytes())
+}
+
+#[test]
+fn several_files_go_up_in_one_request_and_a_folder_comes_down_as_an_archive() {
+    let Some(server) = forking(&[]) else { return };
+    let session = Session::open(&server, &json!({}));
+    let upload = |query: &str, files: &[(&str, &str)]| {
+        let (kind, body) = form(files);
+        let (status, answer) = server.send_bytes("POST", &session.path(&format!("/files:upload{query}")), &kind, &body);
+        (status, serde_json::from_slice::<Value>(&answer).unwrap())
+    };
+    let (status, stored) = upload("?path=uploads/x", &[("a.txt", "1"), ("下 b/-c.csv", "22"), ("empty", "")]);
+    assert_eq!(status, 201, "{stored}");
+    let expected = json!({"files": [{"path": "uploads/x/a.txt", "size": 1},
+        {"path": "uploads/x/下 b/-c.csv", "size": 2}, {"path": "uploads/x/empty", "size": 0}]});
+    assert_eq!(stored, expected);
+    assert_eq!(session.result("open('/data/uploads/x/下 b/-c.csv').read()"), "22");
+
+    // All or nothing, and nothing outside.
+    let (status, refused) = upload("", &[("fine.txt", "1"), ("../out.txt", "2")]);
+    assert_eq!((status, &refused["error"]["field"]), (400, &json!("part 2")), "{refused}");
+    assert_eq!(session.result("import os; os.path.exists('fine.txt')"), false);
+    assert_eq!(upload("", &[]).0, 400);
+    let (status, answer) = server.send_bytes("POST", &session.path("/files:upload"), "text/plain", b"x");
+    assert_eq!(status, 415, "{}", String::from_utf8_lossy(&answer));
+    let (kind, body) = form(&[("cut.txt", "12345")]);
+    let (status, _) = server.send_bytes("POST", &session.path("/files:upload"), &kind, &body[..body.len() - 12]);
+    assert_eq!((status, session.result("os.path.exists('cut.txt')")), (400, json!(false)));
+
+    session.run("os.symlink('/etc', 'uploads/x/etc'); os.symlink('/etc/passwd', 'uploads/x/passwd'); os.mkdir('uploads/x/none')");
+    for (format, unpack) in [
+        (
+            "tar.gz",
+            "import tarfile, io\nt = tarfile.open(fileobj=io.BytesIO(b))\n{m.name: m.isfile() and t.extractfile(m).read().decode() for m in t}",
+        ),
+        (
+            "zip",
+            "import zipfile, io\nz = zipfile.ZipFile(io.BytesIO(b))\nassert z.testzip() is None\n{n.rstrip('/'): not n.endswith('/') and z.read(n).decode() for n in z.namelist()}",
+        ),
+    ] {
+        let body = json!({"path": "uploads/x", "format": format});
+        let (status, archive) = server.request("POST", &session.path("/files:archive"), Some(&body));
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&archive));
+        assert_eq!(server.put(&session.path("/files/archive"), &archive).0, 201);
+        let unpacked = session.result(&format!("b = open('archive', 'rb').read(); os.remove('archive')\n{unpack}"));
+        let expected = json!({"a.txt": "1", "下 b": false, "下 b/-c.csv": "22", "empty": "", "none": false});
+        assert_eq!(unpacked, expected, "{format}");
+    }
+    for (body, status) in [
+        (json!({"path": "uploads/none"}), 404),
+        (json!({"path": "uploads/x/etc"}), 404),
+        (json!({"path": "../x"}), 400),
+        (json!({"format": "rar"}), 400),
+    ] {
+        let (got, answer) = server.post(&session.path("/files:archive"), &body);
+        assert_eq!(got, status, "{body}: {answer}");
+    }
 }

@@ -14,6 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fumehood_wire::{Ack, Execute, GuestDecoder, GuestFrame, GuestResult, HostFrame, MAX_GUEST_PAYLOAD, Mode, VERSION};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
@@ -94,7 +97,7 @@ impl Drop for Running {
 /// One execution to be driven.
 pub(crate) struct Job<'a> {
     pub(crate) means: &'a Means,
-    pub(crate) record: &'a Record,
+    pub(crate) record: &'a Arc<Record>,
     pub(crate) spec: &'a ExecutionSpec,
     pub(crate) queued: Duration,
 }
@@ -177,7 +180,32 @@ enum ToGuest {
     /// The socket has room, as it has nearly always.
     AtOnce(OwnedWriteHalf),
     /// The guest did not read for a while: a task writes when it does.
-    Queued(mpsc::Sender<Vec<u8>>),
+    Queued(mpsc::Sender<Letter>),
+}
+
+/// Bytes for the guest, with a descriptor beside the first of them.
+struct Letter {
+    bytes: Vec<u8>,
+    fd: Option<OwnedFd>,
+}
+
+impl Letter {
+    /// Sends as much as there is room for. Whether that was everything.
+    fn send_some(&mut self, socket: &UnixStream) -> std::io::Result<bool> {
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let sent = socket.try_io(tokio::io::Interest::WRITABLE, || {
+            let mut beside = SendAncillaryBuffer::new(&mut space);
+            let fds: Vec<_> = self.fd.iter().map(AsFd::as_fd).collect();
+            if !fds.is_empty() {
+                beside.push(SendAncillaryMessage::ScmRights(&fds));
+            }
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            Ok(sendmsg(socket, &[std::io::IoSlice::new(&self.bytes)], &mut beside, flags)?)
+        })?;
+        self.bytes.drain(..sent);
+        self.fd = None;
+        Ok(self.bytes.is_empty())
+    }
 }
 
 /// The channels of a program.
@@ -190,7 +218,7 @@ pub(crate) struct Live {
     decoder: GuestDecoder,
     /// Frames out; `None` for a plain program.
     to_guest: Option<ToGuest>,
-    /// Writers of frames and standard input; they end with this.
+    /// The writer of frames, if there is one; it ends with this.
     writers: JoinSet<()>,
     /// What the host saw at the end.
     pub(crate) exit: oneshot::Receiver<ExitReport>,
@@ -282,6 +310,8 @@ const INTERRUPT_AGAIN: Duration = Duration::from_millis(250);
 /// Follows a running sandbox.
 struct Follower<'a> {
     job: &'a Job<'a>,
+    /// The writer of standard input; it ends with this.
+    feeder: JoinSet<()>,
     control: Arc<dyn Control>,
     live: Live,
     disk: OwnedFd,
@@ -314,10 +344,6 @@ impl<'a> Follower<'a> {
             execution.isolation.effective = isolation.level.to_string();
             execution.isolation.features = isolation.features;
         });
-        let mut writers = JoinSet::new();
-        if !job.spec.stdin.is_empty() {
-            writers.spawn(feed(stdin, job.spec.stdin.clone()));
-        }
         let (frames, to_guest) = match guest {
             Guest::Program => (None, None),
             Guest::Runner(socket) => {
@@ -332,10 +358,14 @@ impl<'a> Follower<'a> {
             frames,
             decoder: GuestDecoder::new(MAX_GUEST_PAYLOAD),
             to_guest,
-            writers,
+            writers: JoinSet::new(),
             exit,
         };
-        let follower = Self::on(job, Arc::from(control), live, disk, (owner, Some(gate)), Mode::Script, starting);
+        let place = (owner, Some(gate));
+        let mut follower = Self::on(job, Arc::from(control), live, disk, place, Mode::Script, starting);
+        if !job.spec.stdin.is_empty() || job.spec.stdin_open {
+            follower.feeder.spawn(feed(stdin, Arc::clone(job.record)));
+        }
         (follower, gone)
     }
 
@@ -350,6 +380,7 @@ impl<'a> Follower<'a> {
     ) -> Self {
         Self {
             job,
+            feeder: JoinSet::new(),
             control,
             runner: live.to_guest.is_some(),
             live,
@@ -456,7 +487,6 @@ impl<'a> Follower<'a> {
         };
         let ended = Instant::now();
         self.take_the_rest();
-        self.live.writers.abort_all();
         self.conclude(&report, ended).await
     }
 
@@ -660,6 +690,22 @@ impl<'a> Follower<'a> {
     }
 
     fn execute(&mut self) {
+        // A program of its own has a pipe already, and one that needs no more than it was given needs none.
+        let pipe = match self.mode == Mode::Cell && self.job.spec.stdin_open {
+            true => match stdin_pipe() {
+                Ok((to_guest, sender)) => {
+                    self.feeder.spawn(feed(sender, Arc::clone(self.job.record)));
+                    Some(to_guest)
+                }
+                Err(error) => {
+                    let message = format!("standard input could not be kept open: {error}");
+                    self.job.record.warn(Notice { code: "stdin_closed".to_owned(), message });
+                    self.job.record.input.close();
+                    None
+                }
+            },
+            false => None,
+        };
         let (spec, config) = (self.job.spec, &self.job.means.config);
         let execute = Execute {
             version: VERSION,
@@ -676,41 +722,40 @@ impl<'a> Follower<'a> {
             max_display_bytes: config.max_display_bytes as u64 / 4,
             network: false,
             // A program of its own has a pipe for it, and starts where it is to be.
-            stdin: if self.mode == Mode::Cell {
+            stdin: if self.mode == Mode::Cell && pipe.is_none() {
                 String::from_utf8_lossy(&spec.stdin).into_owned()
             } else {
                 String::new()
             },
+            stdin_pipe: pipe.is_some(),
             cwd: (self.mode == Mode::Cell && !spec.cwd.is_empty()).then(|| spec.cwd.clone()),
             env: spec.env.clone(),
         };
         self.begin();
-        self.send(&HostFrame::Execute(Box::new(execute)));
+        self.send(&HostFrame::Execute(Box::new(execute)), pipe);
     }
 
     fn acknowledge(&mut self, seq: u64) {
-        self.send(&HostFrame::Ack(Ack { seq }));
+        self.send(&HostFrame::Ack(Ack { seq }), None);
     }
 
-    fn send(&mut self, frame: &HostFrame) {
+    fn send(&mut self, frame: &HostFrame, fd: Option<OwnedFd>) {
         let Ok(bytes) = frame.encode() else { return };
-        let rest = match &self.live.to_guest {
-            None => return,
-            Some(ToGuest::Queued(_)) => bytes,
-            Some(ToGuest::AtOnce(socket)) => match socket.try_write(&bytes) {
-                Ok(written) => bytes[written..].to_vec(),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => bytes,
+        let mut letter = Letter { bytes, fd };
+        if let Some(ToGuest::AtOnce(socket)) = &self.live.to_guest {
+            match letter.send_some(socket.as_ref()) {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 // A guest that is gone needs no frames.
                 Err(_) => return,
-            },
-        };
-        if !rest.is_empty() {
-            self.queue(rest);
+            }
         }
+        self.queue(letter);
     }
 
     /// For a guest that does not read just now.
-    fn queue(&mut self, bytes: Vec<u8>) {
+    fn queue(&mut self, letter: Letter) {
         let queue = match self.live.to_guest.take() {
             Some(ToGuest::AtOnce(socket)) => {
                 let (sender, receiver) = mpsc::channel(FRAMES_AHEAD);
@@ -720,7 +765,7 @@ impl<'a> Follower<'a> {
             Some(ToGuest::Queued(queue)) => queue,
             None => return,
         };
-        match queue.try_send(bytes) {
+        match queue.try_send(letter) {
             // A guest that is gone needs no frames.
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
             // It asks for acknowledgements without reading them: left alone, it could fill this host's memory.
@@ -894,16 +939,39 @@ async fn paced(after: Instant, pipe: &pipe::Receiver) {
     pipe.readable().await.ok();
 }
 
-/// Writes standard input, then closes it.
-async fn feed(mut stdin: pipe::Sender, bytes: bytes::Bytes) {
-    // A program that does not read its input, or is gone, is no error.
-    stdin.write_all(&bytes).await.ok();
+/// Writes standard input as it comes, then closes it.
+async fn feed(mut stdin: pipe::Sender, record: Arc<Record>) {
+    while let Some(piece) = record.input.next().await {
+        // A program that does not read its input, or is gone, is no error.
+        if stdin.write_all(&piece).await.is_err() {
+            record.input.close();
+            return;
+        }
+    }
 }
 
-async fn send_frames(mut socket: OwnedWriteHalf, mut frames: mpsc::Receiver<Vec<u8>>) {
-    while let Some(frame) = frames.recv().await {
-        if socket.write_all(&frame).await.is_err() {
-            return;
+/// A pipe of which the guest gets the end to be read.
+fn stdin_pipe() -> std::io::Result<(OwnedFd, pipe::Sender)> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    // Only our end: the sandbox's programs expect one that blocks.
+    fcntl_setfl(&write, fcntl_getfl(&write)? | OFlags::NONBLOCK)?;
+    Ok((read, pipe::Sender::from_owned_fd(write)?))
+}
+
+async fn send_frames(socket: OwnedWriteHalf, mut letters: mpsc::Receiver<Letter>) {
+    let socket: &UnixStream = socket.as_ref();
+    while let Some(mut letter) = letters.recv().await {
+        loop {
+            match letter.send_some(socket) {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    if socket.writable().await.is_err() {
+                        return;
+                    }
+                }
+                Err(_) => return,
+            }
         }
     }
 }

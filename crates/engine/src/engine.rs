@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -18,6 +19,7 @@ use crate::driver::{self, Job, Means, Remains, Running};
 use crate::event::{EventBody, EventLog};
 use crate::execution::{Execution, Status};
 use crate::ids::{ExecutionId, IdSource, SessionId};
+use crate::input::InputError;
 use crate::output::OutputPage;
 use crate::pool::{Pool, PoolStatus};
 use crate::record::{Record, Stream};
@@ -295,7 +297,7 @@ impl Engine {
         Ok(ticket)
     }
 
-    async fn run(&self, record: &Record, spec: &ExecutionSpec, accepted: Instant) -> (Execution, Option<Rest>) {
+    async fn run(&self, record: &Arc<Record>, spec: &ExecutionSpec, accepted: Instant) -> (Execution, Option<Rest>) {
         let inner = &self.0;
         let place = {
             let _queued = Queued(&inner.queued);
@@ -386,6 +388,22 @@ impl Engine {
             }
         }
         (page, None)
+    }
+
+    /// The session that an execution belongs to, if it is kept and belongs to one.
+    #[must_use]
+    pub fn session_of(&self, id: &ExecutionId) -> Option<SessionId> {
+        let record = self.0.records.lock().by_id.get(id).cloned()?;
+        record.session()
+    }
+
+    /// Gives a running execution more standard input, and its end if `last`; `None` when there is no such execution.
+    ///
+    /// # Errors
+    /// When it takes no more; nothing of the piece was taken then.
+    pub fn give_input(&self, id: &ExecutionId, piece: Bytes, last: bool) -> Option<Result<(), InputError>> {
+        let record = self.0.records.lock().by_id.get(id).cloned()?;
+        Some(record.input.push(piece, last))
     }
 
     /// Cancels an execution if it still runs or waits; `None` when there is none of this id.

@@ -20,6 +20,7 @@ pub mod files;
 mod hex;
 pub mod ids;
 pub mod image;
+pub mod input;
 pub mod output;
 pub mod pool;
 mod record;

@@ -13,6 +13,7 @@ use crate::execution::{
     Execution, ExecutionError, Fault, Isolation, JsonMap, Metrics, Notice, Outcome, Output, PolicyReport, Status,
 };
 use crate::ids::{ExecutionId, SessionId};
+use crate::input::Input;
 use crate::output::{Kept, OutputBudget, OutputPage};
 use crate::spec::ExecutionSpec;
 
@@ -32,6 +33,8 @@ pub(crate) struct Record {
     pub(crate) id: ExecutionId,
     pub(crate) log: EventLog,
     pub(crate) cancel: CancellationToken,
+    /// Its standard input.
+    pub(crate) input: Input,
     /// How much of its output the result shows.
     budget: Option<OutputBudget>,
     state: Mutex<State>,
@@ -91,6 +94,7 @@ impl Record {
             id,
             log: EventLog::default(),
             cancel: CancellationToken::new(),
+            input: Input::new(spec.stdin.clone(), spec.stdin_open),
             budget: spec.output,
             whole: OnceLock::new(),
             state: Mutex::new(State::Open(Box::new(Open { execution, stdout, stderr }))),
@@ -271,6 +275,7 @@ impl Record {
 
     /// Nothing changes any more.
     pub(crate) fn finish(&self, execution: Arc<Execution>) {
+        self.input.close();
         *self.state.lock() = State::Final(execution);
     }
 }

@@ -114,13 +114,16 @@ pub enum SessionError {
 
 /// One session.
 pub struct Session {
-    pub(crate) id: SessionId,
+    /// Its id.
+    pub id: SessionId,
     /// What was asked for.
     pub spec: SessionSpec,
     state: Mutex<State>,
     commands: mpsc::UnboundedSender<Command>,
     /// It is no longer being created.
     created: watch::Sender<bool>,
+    /// Nothing of it is left.
+    gone: watch::Sender<bool>,
 }
 
 struct State {
@@ -181,8 +184,14 @@ impl Session {
             closed_at: None,
         };
         let state = State { info, place: None, ttl_ends: Instant::now() + spec.ttl, variables: JsonMap::new() };
-        let session =
-            Arc::new(Self { id, spec, state: Mutex::new(state), commands, created: watch::Sender::new(false) });
+        let session = Arc::new(Self {
+            id,
+            spec,
+            state: Mutex::new(state),
+            commands,
+            created: watch::Sender::new(false),
+            gone: watch::Sender::new(false),
+        });
         let task = Task { session: Arc::clone(&session), means, received };
         tokio::spawn(task.run());
         session
@@ -212,7 +221,9 @@ impl Session {
         self.state.lock().variables.clone()
     }
 
-    fn over(&self) -> Option<SessionError> {
+    /// Why nothing can be done with it any more, once it is closed or lost.
+    #[must_use]
+    pub fn over(&self) -> Option<SessionError> {
         let state = self.state.lock();
         let name = match state.info.state {
             SessionState::Closed => "closed",
@@ -329,6 +340,13 @@ impl Session {
         self.over().map_or(Ok(()), Err)
     }
 
+    /// Waits until it has ended with everything in it.
+    pub async fn ended(&self) {
+        let mut gone = self.gone.subscribe();
+        // The sender is this object's own.
+        gone.wait_for(|gone| *gone).await.ok();
+    }
+
     /// Its files; `None` before there is a sandbox and after the end.
     #[must_use]
     pub fn files(&self) -> Option<files::Workspace> {
@@ -398,6 +416,7 @@ impl Task {
             state.place = None;
         }
         self.refuse_the_rest().await;
+        self.session.gone.send_replace(true);
     }
 
     async fn begin(&mut self) -> Result<Inhabited, StartError> {

@@ -35,6 +35,12 @@ impl FieldError {
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { field: field.into(), message: message.into() }
     }
+
+    /// The same error in a field of `outer`.
+    #[must_use]
+    pub fn below(self, outer: &str) -> Self {
+        Self { field: format!("{outer}.{}", self.field), message: self.message }
+    }
 }
 
 /// Language of the code.
@@ -156,6 +162,9 @@ pub struct ExecutionRequest {
     /// Standard input; then end of file.
     #[serde(default)]
     pub stdin: String,
+    /// Standard input stays open after `stdin`: more of it, and its end, come with `POST /v1/executions/{id}/stdin`.
+    #[serde(default)]
+    pub stdin_open: bool,
     /// Variable to extract; null: the value of the last expression.
     #[serde(default)]
     pub result_var: Option<String>,
@@ -238,6 +247,7 @@ impl ExecutionRequest {
             isolation: IsolationLevel::default(),
             input: None,
             stdin: String::new(),
+            stdin_open: false,
             result_var: None,
             preview_rows: None,
             timeout_ms: None,
@@ -404,6 +414,8 @@ pub struct ExecutionSpec {
     pub input: Option<Value>,
     /// Standard input.
     pub stdin: Bytes,
+    /// More of it comes while the program runs.
+    pub stdin_open: bool,
     /// Variable to extract.
     pub result_var: Option<String>,
     /// Rows of a preview.
@@ -653,6 +665,7 @@ impl ExecutionRequest {
         }
         Ok(ExecutionSpec {
             stdin: Bytes::from(self.stdin),
+            stdin_open: self.stdin_open,
             preview_rows: bounded("preview_rows", self.preview_rows, 0, 500, 10)?,
             timeout: Duration::from_millis(bounded(
                 "timeout_ms",

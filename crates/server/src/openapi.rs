@@ -10,7 +10,7 @@ use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder
 use utoipa::{IntoResponses, Modify, OpenApi, ToSchema};
 
 use crate::http::error::ErrorBody;
-use crate::http::{self, executions, ops, session_files, sessions, tablemind};
+use crate::http::{self, executions, ops, session_files, sessions, socket, tablemind};
 
 /// One event of an execution; as server-sent event, `data` holds this whole object.
 #[derive(Debug, Serialize, ToSchema)]
@@ -105,6 +105,7 @@ pub(crate) enum RunRefusals {
         executions::read,
         executions::events,
         executions::output,
+        executions::stdin,
         executions::cancel,
         http::artifact,
         sessions::create,
@@ -116,10 +117,13 @@ pub(crate) enum RunRefusals {
         sessions::reset,
         sessions::extend,
         sessions::variables,
+        socket::open,
         session_files::list,
         session_files::read,
         session_files::write,
         session_files::remove,
+        session_files::upload,
+        session_files::archive,
         tablemind::exec,
         tablemind::exec_v1,
         tablemind::reset,
@@ -137,6 +141,7 @@ pub(crate) enum RunRefusals {
         EventObject,
         ErrorBody,
         SessionState,
+        socket::Ask,
         Stream,
         tablemind::ExecResult
     )),

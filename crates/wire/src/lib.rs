@@ -84,6 +84,9 @@ pub struct Execute {
     /// Standard input of this execution, in a session; then end of file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stdin: String,
+    /// A pipe comes beside this frame (`SCM_RIGHTS`), which is the standard input of this execution.
+    #[serde(default)]
+    pub stdin_pipe: bool,
     /// Directory to enter first; the present one otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,

@@ -42,6 +42,7 @@ class Request:
     env: dict | None = None
     cwd: str | None = None
     stdin: str = ""
+    stdin_pipe: bool = False
     network: bool = False
     max_variables: int = 100
     max_result_bytes: int = 1_000_000
@@ -255,7 +256,10 @@ class Execution:
         """The result frame's payload."""
         runner, request = self._runner, self._request
         runner.publisher.max_bytes = request.max_display_bytes
-        runner.streams.give_input(request.stdin)
+        if request.stdin_pipe and runner.wire.descriptors:
+            runner.streams.give_pipe(runner.wire.descriptors.popleft())
+        else:
+            runner.streams.give_input(request.stdin)
         runner.streams.install()
         runner.wire.attached = True
         runner.wire.send(wire.STARTED, {"id": request.id})

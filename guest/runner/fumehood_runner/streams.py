@@ -167,14 +167,21 @@ class Streams:
             while rest:
                 rest = rest[_os_write(fd, rest):]
             os.lseek(fd, 0, os.SEEK_SET)
-            if fd == 0:
-                # User code had closed it, so that the file got its number.
-                os.set_inheritable(0, True)
-            else:
-                os.dup2(fd, 0)
         finally:
-            if fd != 0:
-                os.close(fd)
+            self._put_on_0(fd)
+
+    def give_pipe(self, fd):
+        """The same with a pipe, into which the host writes while the execution runs."""
+        self._given = True
+        self._put_on_0(fd)
+
+    def _put_on_0(self, fd):
+        if fd == 0:
+            # User code had closed it, so that this got its number.
+            os.set_inheritable(0, True)
+        else:
+            os.dup2(fd, 0)
+            os.close(fd)
         self._in, self._in_is_assumed = None, False
 
     def forget(self):

@@ -16,10 +16,12 @@ import collections
 import json
 import os
 import select
+import sys
 import threading
 
-# The C module: `signal` turns every number into an enum, which costs more than the system call.
+# The C modules: `signal` turns every number into an enum, which costs more than the system call, and `socket` takes long to load.
 import _signal
+import _socket
 
 EXECUTE, ACK, INTERRUPT, SHUTDOWN = 1, 2, 3, 4
 READY, STARTED, DISPLAY, SYNC, WARNING, RESULT = 16, 17, 18, 19, 20, 21
@@ -29,13 +31,16 @@ EXIT_CONTROL_LOST = 70
 
 _HEADER = 5
 _READ_SIZE = 1 << 16
+# At most one descriptor comes beside a frame.
+_BESIDE_SIZE = _socket.CMSG_SPACE(4)
+_BESIDE = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS)
 # Blocking a signal that the processor raises would only turn a clear crash into an obscure one.
 _BLOCKABLE = frozenset(_signal.valid_signals()) - {
     _signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGKILL, _signal.SIGSTOP
 }
 
 # Made at import: user code may replace anything in these modules.
-_getpid, _os_read, _os_write, _os_close, _os_exit = os.getpid, os.read, os.write, os.close, os._exit
+_getpid, _os_write, _os_close, _os_exit = os.getpid, os.write, os.close, os._exit
 to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 """A JSON value as text, without spaces; NaN is a ValueError."""
 _from_json = json.JSONDecoder().raw_decode
@@ -60,6 +65,7 @@ class Wire:
 
     def __init__(self):
         self._fd = -1
+        self._socket = None
         self._pid = None
         self._lock = threading.RLock()
         self._sending = False
@@ -69,6 +75,8 @@ class Wire:
         self._received = bytearray()
         self._sequence = 0
         self._acked = 0
+        self.descriptors = collections.deque()
+        """Those that came beside frames and were not yet taken."""
         self._poll = select.poll()
         self.attached = False
         """True during an execution: only then does the host expect displays and syncs."""
@@ -77,13 +85,15 @@ class Wire:
     def open(self, fd):
         """Use the socket `fd`, in this process."""
         self._fd, self._pid = fd, _getpid()
+        self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, fd)
         self._poll.register(fd, select.POLLIN)
         os.set_inheritable(fd, False)
 
     def close(self):
         """Closed and forgetful, as it was made; the descriptor belongs to the caller."""
         self._poll.unregister(self._fd)
-        self._fd, self._pid = -1, None
+        self._socket.detach()
+        self._fd, self._pid, self._socket = -1, None, None
         self._sequence = self._acked = 0
         self._received.clear()
         self._inbox.clear()
@@ -157,7 +167,10 @@ class Wire:
     def _pull(self):
         blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, _BLOCKABLE)
         try:
-            data = _os_read(self._fd, _READ_SIZE)
+            data, beside, _, _ = self._socket.recvmsg(_READ_SIZE, _BESIDE_SIZE, _socket.MSG_CMSG_CLOEXEC)
+            for level, kind, content in beside:
+                if (level, kind) == _BESIDE and len(content) >= 4:
+                    self.descriptors.append(int.from_bytes(content[:4], sys.byteorder))
             if not data:
                 _os_exit(EXIT_CONTROL_LOST)
             self._received += data
@@ -184,6 +197,9 @@ class Wire:
 
     def _abandon(self):
         fd, self._fd = self._fd, -1
+        held, self._socket = self._socket, None
+        if held is not None:
+            held.detach()
         if fd >= 0:
             try:
                 _os_close(fd)

@@ -77,7 +77,7 @@ pub(crate) fn content_headers(path: &str, mime: &str, tag: &str) -> HeaderMap {
 }
 
 /// `attachment` with the file's name, in ASCII and (RFC 5987) as it is.
-fn disposition(path: &str) -> String {
+pub(crate) fn disposition(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     let plain = |c: char| if c.is_ascii_alphanumeric() || " .-_()".contains(c) { c } else { '_' };
     let mut exact = String::new();

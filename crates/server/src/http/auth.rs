@@ -19,6 +19,11 @@ const PUBLIC: [&str; 3] = ["/health", "/ready", "/openapi.json"];
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Principal(pub(crate) [u8; 32]);
 
+impl Principal {
+    /// Whoever comes without a key where none is needed.
+    pub(crate) const NOBODY: Self = Self([0; 32]);
+}
+
 /// Lets a request through or refuses it.
 pub(crate) async fn gate(State(state): State<Shared>, mut request: Request, next: Next) -> Response {
     match admit(&state.config, &request) {
@@ -31,13 +36,12 @@ pub(crate) async fn gate(State(state): State<Shared>, mut request: Request, next
 }
 
 fn admit(config: &ServerConfig, request: &Request) -> Result<Principal, ApiError> {
-    const NOBODY: Principal = Principal([0; 32]);
     if config.api_keys.is_empty() {
-        return from_this_machine(request).map(|()| NOBODY);
+        return from_this_machine(request).map(|()| Principal::NOBODY);
     }
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     if PUBLIC.contains(&route) || (route == "/metrics" && config.metrics_without_key) {
-        return Ok(NOBODY);
+        return Ok(Principal::NOBODY);
     }
     let key = ApiKey::of(presented(request.headers()).ok_or_else(ApiError::unauthorized)?);
     if key.is_among(&config.api_keys) { Ok(Principal(key.digest())) } else { Err(ApiError::wrong_key()) }

@@ -6,6 +6,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use fumehood_engine::SubmitError;
+use fumehood_engine::input::InputError;
 use fumehood_engine::session::SessionError;
 use fumehood_engine::spec::FieldError;
 use serde::Serialize;
@@ -22,7 +23,7 @@ pub(crate) struct ErrorBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ErrorDetail {
     /// Stable code: `invalid_argument`, `unauthorized`, `forbidden`, `not_found`, `method_not_allowed`, `not_acceptable`,
-    /// `request_timeout`, `conflict`, `gone`, `range_not_satisfiable`, `insufficient_storage`, `payload_too_large`, `unsupported_media_type`, `too_many_requests`, `internal`, `unavailable`.
+    /// `request_timeout`, `conflict`, `upgrade_required`, `gone`, `range_not_satisfiable`, `insufficient_storage`, `payload_too_large`, `unsupported_media_type`, `too_many_requests`, `internal`, `unavailable`.
     #[schema(example = "invalid_argument")]
     pub(crate) code: &'static str,
     /// Sentence for people and models.
@@ -126,6 +127,22 @@ impl ApiError {
         )
     }
 
+    pub(crate) fn no_multipart(why: &str) -> Self {
+        let message = format!("the body must be multipart/form-data, each part a file: {why}");
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message).at("Content-Type")
+    }
+
+    pub(crate) fn no_websocket(why: &str) -> Self {
+        let message = format!("this route is a WebSocket: {why}");
+        Self::new(StatusCode::UPGRADE_REQUIRED, "upgrade_required", message)
+    }
+
+    /// What the client is told; `request_id` is that of the request or connection.
+    pub(crate) fn into_detail(self, request_id: &str) -> ErrorDetail {
+        let Self { code, message, field, .. } = self;
+        ErrorDetail { code, message, field, request_id: request_id.to_owned() }
+    }
+
     fn method_not_allowed(allowed: Option<&HeaderValue>) -> Self {
         let allowed = allowed.and_then(|allowed| allowed.to_str().ok()).unwrap_or("another method");
         let message = format!("this route does not have that method; allowed: {allowed}");
@@ -149,6 +166,18 @@ impl From<SubmitError> for ApiError {
             SubmitError::Session(error) => error.into(),
             SubmitError::Busy { retry_after, .. } | SubmitError::TooManySessions { retry_after, .. } => Self {
                 retry_after: Some(retry_after),
+                ..Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", error.to_string())
+            },
+        }
+    }
+}
+
+impl From<InputError> for ApiError {
+    fn from(error: InputError) -> Self {
+        match error {
+            InputError::Closed => Self::conflict(error.to_string()),
+            InputError::Full { .. } => Self {
+                retry_after: Some(Duration::from_secs(1)),
                 ..Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", error.to_string())
             },
         }
@@ -192,8 +221,7 @@ pub(crate) fn finish(mut response: Response, request_id: &str) -> Response {
     if let Some(after) = error.retry_after {
         headers.insert(header::RETRY_AFTER, after.as_secs().max(1).into());
     }
-    let detail =
-        ErrorDetail { code: error.code, message: error.message, field: error.field, request_id: request_id.to_owned() };
-    *response.body_mut() = Body::from(serde_json::to_vec(&ErrorBody { error: detail }).unwrap_or_default());
+    let detail = ErrorBody { error: error.into_detail(request_id) };
+    *response.body_mut() = Body::from(serde_json::to_vec(&detail).unwrap_or_default());
     response
 }

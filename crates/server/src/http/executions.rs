@@ -6,6 +6,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use bytes::Bytes;
 use fumehood_engine::execution::{Execution, Status};
 use fumehood_engine::ids::{ExecutionId, SessionId};
 use fumehood_engine::output::OutputPage;
@@ -216,6 +218,66 @@ pub(crate) async fn list(State(state): State<Shared>, query: Pairs) -> Result<Js
 fn parse_status(text: &str) -> Result<Status, ApiError> {
     let plain = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(text);
     Status::deserialize(plain).map_err(|error| ApiError::invalid("status", format!("is wrong: {error}")))
+}
+
+/// Body of `POST /v1/executions/{id}/stdin`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StdinPiece {
+    /// Text; a line ends with `\n`.
+    #[serde(default)]
+    data: String,
+    /// Bytes instead, in base64.
+    #[serde(default)]
+    data_base64: Option<String>,
+    /// Nothing comes after it: reads give end of file.
+    #[serde(default)]
+    eof: bool,
+}
+
+impl StdinPiece {
+    pub(crate) fn new(data: String, data_base64: Option<String>, eof: bool) -> Self {
+        Self { data, data_base64, eof }
+    }
+
+    /// The bytes, and whether they are the last.
+    pub(crate) fn validate(self) -> Result<(Bytes, bool), ApiError> {
+        let bytes = match self.data_base64 {
+            None => Bytes::from(self.data),
+            Some(_) if !self.data.is_empty() => {
+                return Err(ApiError::invalid("data_base64", "cannot be given together with data"));
+            }
+            Some(text) => base64::engine::general_purpose::STANDARD
+                .decode(text)
+                .map_err(|error| ApiError::invalid("data_base64", format!("is not base64: {error}")))?
+                .into(),
+        };
+        Ok((bytes, self.eof))
+    }
+}
+
+/// Gives an execution that was made with `stdin_open` more standard input.
+#[utoipa::path(
+    post,
+    path = "/v1/executions/{id}/stdin",
+    tag = "executions",
+    request_body = StdinPiece,
+    params(("id" = String, Path, description = "Id of the execution")),
+    responses(
+        (status = 202, description = "It is taken, as a whole"),
+        (status = 409, description = "Standard input is closed (`conflict`)", body = ErrorBody),
+        (status = 429, description = "The program does not read what it was given before (`too_many_requests`)", body = ErrorBody),
+        Refusals,
+    ),
+)]
+pub(crate) async fn stdin(
+    State(state): State<Shared>,
+    IdParam(id): IdParam,
+    body: JsonBody<StdinPiece>,
+) -> Result<StatusCode, ApiError> {
+    let (piece, last) = body.value.validate()?;
+    state.engine.give_input(&id, piece, last).ok_or_else(unknown_execution)??;
+    Ok(StatusCode::ACCEPTED)
 }
 
 /// Ends an execution that runs or waits; one that ended stays as it is.

@@ -25,18 +25,33 @@ impl<S: Send + Sync> FromRequestParts<S> for KeyParam {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let Some(key) = parts.headers.get(HEADER).map(|key| key.as_bytes()) else { return Ok(Self(None)) };
-        if !(1..=255).contains(&key.len()) || !key.iter().all(|byte| matches!(byte, b' '..=b'~')) {
-            return Err(ApiError::invalid("Idempotency-Key", "must be 1 to 255 printable ASCII characters"));
-        }
-        let owner = parts.extensions.get::<Principal>().map_or([0; 32], |principal| principal.0);
-        let path = parts.uri.path();
-        Ok(Self(Some(
-            Sha256::new().chain_update(owner).chain_update(path).chain_update([0]).chain_update(key).finalize().into(),
-        )))
+        let owner = parts.extensions.get::<Principal>().copied().unwrap_or(Principal::NOBODY);
+        Self::of(owner, parts.uri.path(), key)
     }
 }
 
 impl KeyParam {
+    /// No key.
+    pub(crate) fn none() -> Self {
+        Self(None)
+    }
+
+    /// The key of a request to `place`.
+    pub(crate) fn of(owner: Principal, place: &str, key: &[u8]) -> Result<Self, ApiError> {
+        if !(1..=255).contains(&key.len()) || !key.iter().all(|byte| matches!(byte, b' '..=b'~')) {
+            return Err(ApiError::invalid("Idempotency-Key", "must be 1 to 255 printable ASCII characters"));
+        }
+        Ok(Self(Some(
+            Sha256::new()
+                .chain_update(owner.0)
+                .chain_update(place)
+                .chain_update([0])
+                .chain_update(key)
+                .finalize()
+                .into(),
+        )))
+    }
+
     /// Key and body together; `None` when the client gave no key.
     pub(crate) fn with_body(self, sha256: Option<[u8; 32]>) -> Option<Attempt> {
         Some(Attempt { key: self.0?, body: sha256? })

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, get, post};
 
@@ -20,6 +21,7 @@ pub(crate) mod ops;
 mod params;
 pub(crate) mod session_files;
 pub(crate) mod sessions;
+pub(crate) mod socket;
 mod stream;
 mod submit;
 pub(crate) mod tablemind;
@@ -36,6 +38,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/v1/executions/{id}", get(executions::read)),
         ("/v1/executions/{id}/events", get(executions::events)),
         ("/v1/executions/{id}/output", get(executions::output)),
+        ("/v1/executions/{id}/stdin", post(executions::stdin)),
         ("/v1/executions/{id}/cancel", post(executions::cancel)),
         ("/v1/executions/{id}/artifacts/{*path}", get(artifacts::artifact)),
         ("/v1/sessions", get(sessions::list).post(sessions::create)),
@@ -45,7 +48,14 @@ fn table() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/v1/sessions/{id}/reset", post(sessions::reset)),
         ("/v1/sessions/{id}/extend", post(sessions::extend)),
         ("/v1/sessions/{id}/variables", get(sessions::variables)),
+        ("/v1/sessions/{id}/ws", get(socket::open)),
         ("/v1/sessions/{id}/files", get(session_files::list)),
+        (
+            "/v1/sessions/{id}/files:upload",
+            // Streamed onto the session's disk, whose size is the limit.
+            post(session_files::upload).layer(DefaultBodyLimit::disable()),
+        ),
+        ("/v1/sessions/{id}/files:archive", post(session_files::archive)),
         (
             "/v1/sessions/{id}/files/{*path}",
             get(session_files::read).put(session_files::write).delete(session_files::remove),

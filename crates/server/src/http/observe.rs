@@ -17,9 +17,14 @@ use crate::metrics::{REQUEST_DURATION, REQUESTS};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// The id of a request, for handlers that answer more than once.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(pub(crate) String);
+
 /// The outermost layer.
-pub(crate) async fn observe(request: Request, next: Next) -> Response {
+pub(crate) async fn observe(mut request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
+    request.extensions_mut().insert(RequestId(id.to_str().unwrap_or_default().to_owned()));
     let method = method_label(request.method());
     let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
     let span = tracing::info_span!(

@@ -6,22 +6,25 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
+use axum::extract::multipart::{Multipart, MultipartError, MultipartRejection};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::{Bytes, BytesMut};
 use fumehood_engine::clock::stamp_of;
-use fumehood_engine::files::{MOST_ENTRIES, Workspace};
+use fumehood_engine::files::{ArchiveFormat, Upload, Workspace};
 use fumehood_engine::session::Session;
 use fumehood_engine::spec::WorkspacePath;
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use http_range_header::parse_range_header;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::io::ReaderStream;
 use utoipa::ToSchema;
 
-use super::artifacts::{content_headers, is_known};
+use super::artifacts::{content_headers, disposition, is_known};
+use super::body::JsonBody;
 use super::error::ApiError;
 use super::params::{Pairs, SessionParam, wrong_path};
 use super::sessions::flag;
@@ -49,6 +52,16 @@ impl<S: Send + Sync> axum::extract::FromRequestParts<S> for FileParam {
 async fn workspace(session: &Session) -> Result<Workspace, ApiError> {
     session.settled().await?;
     session.files().ok_or_else(|| ApiError::not_found("the session has no files any more"))
+}
+
+/// A folder as a client names it, relative to the workspace; `""` is the workspace itself.
+fn folder_of(path: Option<&str>) -> Result<String, ApiError> {
+    match path.map(|path| path.trim_end_matches('/')) {
+        None | Some("" | "." | "/data") => Ok(String::new()),
+        Some(path) => {
+            Ok(WorkspacePath::parse(path).map_err(|message| ApiError::invalid("path", message))?.as_str().to_owned())
+        }
+    }
 }
 
 /// Does something that blocks.
@@ -106,15 +119,9 @@ pub(crate) struct FileList {
 pub(crate) async fn list(SessionParam(session): SessionParam, query: Pairs) -> Result<Json<FileList>, ApiError> {
     let [path, recursive] = query.take(["path", "recursive"])?;
     let recursive = flag("recursive", recursive.as_deref(), false)?;
-    let folder = match path.as_deref().map(|path| path.trim_end_matches('/')) {
-        None | Some("" | "." | "/data") => String::new(),
-        Some(path) => {
-            WorkspacePath::parse(path).map_err(|message| ApiError::invalid("path", message))?.as_str().to_owned()
-        }
-    };
+    let folder = folder_of(path.as_deref())?;
     let workspace = workspace(&session).await?;
     let (entries, complete) = blocking(move || workspace.list(&folder, recursive)).await?;
-    debug_assert!(entries.len() <= MOST_ENTRIES);
     let files = entries.into_iter().map(|entry| FileEntry {
         path: entry.path,
         kind: entry.kind,
@@ -205,16 +212,26 @@ pub(crate) async fn write(
     request: Request,
 ) -> Result<Response, ApiError> {
     let workspace = workspace(&session).await?;
-    let target = path.clone();
-    let upload = blocking(move || {
+    let (upload, size) = receive(&workspace, &path, request.into_body().into_data_stream()).await?;
+    let new = blocking(move || upload.publish()).await?;
+    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(Stored { path: path.as_str().to_owned(), size })).into_response())
+}
+
+/// Writes what comes into a file that is nowhere to be seen yet, piece by piece; and how many bytes came.
+async fn receive<E: std::fmt::Display>(
+    workspace: &Workspace,
+    path: &WorkspacePath,
+    mut body: impl Stream<Item = Result<Bytes, E>> + Unpin,
+) -> Result<(Upload, u64), ApiError> {
+    let (workspace, target) = (workspace.clone(), path.clone());
+    let (upload, file) = blocking(move || {
         let upload = workspace.create(&target)?;
         let file = upload.file().try_clone()?;
         Ok((upload, file))
     })
     .await?;
-    let (upload, file) = upload;
     let mut file = tokio::io::BufWriter::with_capacity(CHUNK, tokio::fs::File::from_std(file));
-    let mut body = request.into_body().into_data_stream();
     let mut size = 0;
     loop {
         match tokio::time::timeout(PATIENCE, body.next()).await {
@@ -228,10 +245,151 @@ pub(crate) async fn write(
         }
     }
     file.flush().await.map_err(|error| refusal(&error))?;
-    drop(file);
-    let new = blocking(move || upload.publish()).await?;
-    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(Stored { path: path.as_str().to_owned(), size })).into_response())
+    Ok((upload, size))
+}
+
+/// Files of one upload at most: each is open until all have come.
+const MOST_UPLOADED: usize = 256;
+
+/// What became of several files.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct StoredFiles {
+    /// In the order in which they came.
+    files: Vec<Stored>,
+}
+
+/// Stores several files (`multipart/form-data`, each part a file whose name is its path below `path`). They appear when all of them have come.
+#[utoipa::path(post, path = "/v1/sessions/{id}/files:upload", tag = "sessions",
+    params(("id" = String, Path, description = "Id of the session"),
+        ("path" = Option<String>, Query, description = "Folder to store them in; the workspace itself by default")),
+    request_body(content = [u8], content_type = "multipart/form-data"),
+    responses((status = 201, description = "All are stored", body = StoredFiles),
+        (status = 507, description = "The session's disk is full (`insufficient_storage`); none is stored", body = super::error::ErrorBody),
+        Refusals))]
+pub(crate) async fn upload(
+    SessionParam(session): SessionParam,
+    query: Pairs,
+    parts: Result<Multipart, MultipartRejection>,
+) -> Result<Response, ApiError> {
+    let [path] = query.take(["path"])?;
+    let folder = folder_of(path.as_deref())?;
+    let mut parts = parts.map_err(|error| ApiError::no_multipart(&error.body_text()))?;
+    let workspace = workspace(&session).await?;
+    let mut received = Vec::new();
+    loop {
+        let next = tokio::time::timeout(PATIENCE, parts.next_field()).await.map_err(|_| ApiError::body_timeout())?;
+        let broken = |error: MultipartError| ApiError::invalid("body", format!("is wrong: {}", error.body_text()));
+        let Some(mut part) = next.map_err(broken)? else { break };
+        let place = format!("part {}", received.len() + 1);
+        let Some(name) = part.file_name().map(ToOwned::to_owned) else {
+            return Err(ApiError::invalid(place, "has no file name; each part is to be a file"));
+        };
+        if received.len() == MOST_UPLOADED {
+            let message = format!("has more than {MOST_UPLOADED} files; send the others in another request");
+            return Err(ApiError::invalid("body", message));
+        }
+        let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+        let path = WorkspacePath::parse(&path).map_err(|message| ApiError::invalid(place, message))?;
+        let content = futures::stream::poll_fn(|cx| std::pin::Pin::new(&mut part).poll_next(cx));
+        let (upload, size) = receive(&workspace, &path, content).await?;
+        received.push((upload, Stored { path: path.as_str().to_owned(), size }));
+    }
+    if received.is_empty() {
+        return Err(ApiError::invalid("body", "has no file; each part is to be one"));
+    }
+    let stored = blocking(move || {
+        let publish = |(upload, stored): (Upload, Stored)| upload.publish().map(|_| stored);
+        received.into_iter().map(publish).collect::<std::io::Result<Vec<_>>>()
+    });
+    Ok((StatusCode::CREATED, Json(StoredFiles { files: stored.await? })).into_response())
+}
+
+/// Body of `POST /v1/sessions/{id}/files:archive`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ArchiveRequest {
+    /// The folder; the workspace itself by default.
+    #[serde(default)]
+    path: Option<String>,
+    /// The form.
+    #[serde(default)]
+    format: ArchiveFormat,
+}
+
+/// A folder of a session as an archive: its folders and regular files, as they are when they are reached.
+#[utoipa::path(post, path = "/v1/sessions/{id}/files:archive", tag = "sessions", request_body = ArchiveRequest,
+    params(("id" = String, Path, description = "Id of the session")),
+    responses((status = 200, description = "The archive", content(([u8] = "application/gzip"), ([u8] = "application/zip"))), Refusals))]
+pub(crate) async fn archive(
+    SessionParam(session): SessionParam,
+    body: JsonBody<ArchiveRequest>,
+) -> Result<Response, ApiError> {
+    let ArchiveRequest { path, format } = body.value;
+    let folder = folder_of(path.as_deref())?;
+    let workspace = workspace(&session).await?;
+    let name = match folder.rsplit('/').next() {
+        None | Some("") => session.id.as_str(),
+        Some(name) => name,
+    };
+    let file_name = format!("{name}.{}", format.suffix());
+    let archive = blocking({
+        let folder = folder.clone();
+        move || workspace.archive(&folder)
+    })
+    .await?;
+    let (sender, receiver) = tokio::sync::mpsc::channel(2);
+    tokio::task::spawn_blocking(move || {
+        let mut chunks = Chunks { sender, runtime: tokio::runtime::Handle::current(), buffer: BytesMut::new() };
+        if let Err(error) = archive.write(format, &mut chunks) {
+            // The answer breaks off, which its reader sees.
+            tracing::debug!(%error, "an archive broke off");
+            chunks.send(Err(error)).ok();
+        }
+    });
+    let mut about = HeaderMap::new();
+    about.insert(header::CONTENT_TYPE, HeaderValue::from_static(format.mime()));
+    about.insert(header::CONTENT_DISPOSITION, header_value(&disposition(&file_name)));
+    let content = futures::stream::unfold(receiver, async |mut receiver: tokio::sync::mpsc::Receiver<_>| {
+        Some((receiver.recv().await?, receiver))
+    });
+    Ok((about, Body::from_stream(content)).into_response())
+}
+
+/// Passes on what is written, in pieces, to a body that is read elsewhere.
+struct Chunks {
+    sender: tokio::sync::mpsc::Sender<std::io::Result<Bytes>>,
+    runtime: tokio::runtime::Handle,
+    buffer: BytesMut,
+}
+
+impl Chunks {
+    fn send(&self, chunk: std::io::Result<Bytes>) -> std::io::Result<()> {
+        // A client that reads nothing for so long must not keep a thread.
+        let sent = tokio::time::timeout(PATIENCE, self.sender.send(chunk));
+        match self.runtime.block_on(sent) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(ErrorKind::BrokenPipe.into()),
+            Err(_) => Err(ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+impl std::io::Write for Chunks {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= CHUNK {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let chunk = self.buffer.split().freeze();
+        self.send(Ok(chunk))
+    }
 }
 
 /// Removes a file, or a folder with everything in it.

@@ -1,0 +1,243 @@
+//! Files of a sandbox's disk, touched from the host.
+//!
+//! The host never follows a path that a sandbox could have written: every step goes through `openat2` beneath the disk's own
+//! descriptor, without symbolic links, without crossing mounts. What is no regular file is not read.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, fchown, mkdirat, openat2, symlinkat,
+};
+use rustix::io::Errno;
+
+use crate::spec::{InputFile, WorkspacePath};
+
+mod archive;
+mod walk;
+mod workspace;
+
+pub use archive::{Archive, ArchiveFormat};
+pub use workspace::{Entry, MOST_ENTRIES, Upload, Workspace};
+
+use walk::{Found, Step, walk};
+
+/// Folder of the workspace on a disk.
+pub(crate) const DATA: &str = "data";
+/// Folder of the home on a disk.
+const HOME: &str = "home";
+
+/// Owner to give to files, when this process is not the sandbox's user itself.
+pub(crate) type Owner = Option<(u32, u32)>;
+
+fn resolve() -> ResolveFlags {
+    ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV
+}
+
+/// Opens below `folder`, never anywhere else.
+fn open_below(folder: impl AsFd, path: &str, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+    loop {
+        match openat2(folder.as_fd(), path, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode, resolve()) {
+            // A rename elsewhere raced with the check; the kernel asks to try again.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// The workspace of a disk.
+pub(crate) fn workspace(disk: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    open_below(disk, DATA, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty())
+}
+
+/// Writes the caller's files into a workspace in which nothing has run yet.
+pub(crate) fn write_all(disk: &OwnedFd, owner: Owner, files: &[InputFile]) -> std::io::Result<()> {
+    if files.is_empty() {
+        return Ok(());
+    }
+    let root = workspace(disk)?;
+    for file in files {
+        write_one(&root, owner, &file.path, &file.content)?;
+    }
+    Ok(())
+}
+
+fn write_one(root: &OwnedFd, owner: Owner, path: &WorkspacePath, content: &[u8]) -> std::io::Result<()> {
+    let (folders, name) = path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()));
+    let folder = make_folders(root, owner, folders)?;
+    // Not blocking, in case code of a session has made a pipe of that name.
+    let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NONBLOCK;
+    let mut file = File::from(open_below(&folder, name, flags, Mode::from_raw_mode(0o644))?);
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::InvalidInput,
+            format!("{} is no regular file", path.as_str()),
+        ));
+    }
+    give(file.as_fd(), owner)?;
+    file.write_all(content)
+}
+
+/// Makes the folders of a relative path and opens the last one.
+fn make_folders(root: &OwnedFd, owner: Owner, path: &str) -> rustix::io::Result<OwnedFd> {
+    let mut folder = open_below(root, ".", OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty())?;
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        match mkdirat(&folder, part, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error),
+        }
+        folder = open_below(&folder, part, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty())?;
+        give(folder.as_fd(), owner)?;
+    }
+    Ok(folder)
+}
+
+fn give(fd: BorrowedFd<'_>, owner: Owner) -> rustix::io::Result<()> {
+    match owner {
+        Some((uid, gid)) => fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))),
+        None => Ok(()),
+    }
+}
+
+/// Puts links into the home: folder below the home, then `(name, target)` pairs.
+pub(crate) fn link_into_home(
+    disk: &OwnedFd,
+    owner: Owner,
+    folder: &str,
+    links: &[(String, String)],
+) -> rustix::io::Result<()> {
+    let home = open_below(disk, HOME, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty())?;
+    let folder = make_folders(&home, owner, folder)?;
+    for (name, target) in links {
+        symlinkat(target.as_str(), &folder, name.as_str())?;
+        if let Some((uid, gid)) = owner {
+            let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+            chownat(&folder, name.as_str(), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a file into the home and returns its path inside the sandbox.
+pub(crate) fn write_into_home(disk: &OwnedFd, owner: Owner, name: &str, content: &[u8]) -> std::io::Result<String> {
+    let home = open_below(disk, HOME, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty())?;
+    let file = open_below(&home, name, OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY, Mode::from_raw_mode(0o644))?;
+    give(file.as_fd(), owner)?;
+    File::from(file).write_all(content)?;
+    Ok(format!("/home/sandbox/{name}"))
+}
+
+/// Regular files of the workspace whose path is wanted, in order of their names. Links, devices, pipes and sockets are passed over.
+pub(crate) fn find(
+    disk: &OwnedFd,
+    most: usize,
+    wanted: &dyn Fn(&str) -> bool,
+) -> std::io::Result<(Vec<(String, File)>, bool)> {
+    let mut files = Vec::new();
+    let complete = walk(&workspace(disk)?, "", &mut |found: &Found<'_>| {
+        match found.kind {
+            FileType::Directory => return Ok(Step::Enter),
+            FileType::RegularFile if wanted(&found.path) => {}
+            _ => return Ok(Step::Pass),
+        }
+        if files.len() == most {
+            return Ok(Step::Stop);
+        }
+        files.extend(found.open()?.map(|file| (found.path.clone(), file)));
+        Ok(Step::Pass)
+    })?;
+    files.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok((files, complete))
+}
+
+/// Folders that every session has, as the TableMind documents name them. `shared` is for what the operator puts there.
+const SESSION_FOLDERS: [&str; 3] = ["uploads", "outputs", "datasets"];
+
+/// Makes the folders of a new session.
+pub(crate) fn make_session_folders(disk: &OwnedFd, owner: Owner) -> rustix::io::Result<()> {
+    let root = workspace(disk)?;
+    for folder in SESSION_FOLDERS {
+        make_folders(&root, owner, folder)?;
+    }
+    Ok(())
+}
+
+/// Whether the disk has no room left.
+pub(crate) fn is_full(disk: &OwnedFd) -> bool {
+    rustix::fs::fstatvfs(disk).is_ok_and(|stat| stat.f_bavail == 0 || (stat.f_files > 0 && stat.f_favail == 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    pub(super) fn disk() -> (tempfile::TempDir, OwnedFd) {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        let fd = File::open(folder.path()).unwrap().into();
+        (folder, fd)
+    }
+
+    fn input(path: &str, content: &'static str) -> InputFile {
+        InputFile { path: WorkspacePath::parse(path).unwrap(), content: content.into() }
+    }
+
+    #[test]
+    fn files_are_written_with_their_folders_under_their_own_names() {
+        let (folder, disk) = disk();
+        write_all(&disk, None, &[input("a/b/ä 表.txt", "x"), input("-rf", "y")]).unwrap();
+        assert_eq!(std::fs::read_to_string(folder.path().join("data/a/b/ä 表.txt")).unwrap(), "x");
+        assert_eq!(std::fs::read_to_string(folder.path().join("data/-rf")).unwrap(), "y");
+    }
+
+    #[test]
+    fn a_link_in_the_workspace_is_neither_written_through_nor_read_through() {
+        let (folder, disk) = disk();
+        let outside = folder.path().join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("secret"), "host").unwrap();
+        symlink(&outside, folder.path().join("data/dir")).unwrap();
+        symlink(outside.join("secret"), folder.path().join("data/file")).unwrap();
+        assert!(write_all(&disk, None, &[input("dir/new", "x")]).is_err());
+        assert!(write_all(&disk, None, &[input("file", "x")]).is_err());
+        assert_eq!(std::fs::read_to_string(outside.join("secret")).unwrap(), "host");
+        assert!(!outside.join("new").exists());
+        let (found, complete) = find(&disk, 10, &|_| true).unwrap();
+        assert!(found.is_empty() && complete, "{found:?}");
+    }
+
+    #[test]
+    fn a_workspace_that_is_itself_a_link_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        symlink("/etc", folder.path().join("data")).unwrap();
+        let disk: OwnedFd = File::open(folder.path()).unwrap().into();
+        assert!(find(&disk, 10, &|_| true).is_err());
+    }
+
+    #[test]
+    fn pipes_do_not_block_and_the_count_is_bounded() {
+        let (folder, disk) = disk();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            folder.path().join("data/pipe"),
+            FileType::Fifo,
+            Mode::from_raw_mode(0o644),
+            0,
+        )
+        .unwrap();
+        write_all(&disk, None, &[input("a", ""), input("b", ""), input("c", "")]).unwrap();
+        assert!(
+            write_all(&disk, None, &[input("pipe", "x")]).is_err(),
+            "without a reader, and without waiting for one"
+        );
+        let reader =
+            rustix::fs::open(folder.path().join("data/pipe"), OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty());
+        assert!(write_all(&disk, None, &[input("pipe", "x")]).is_err(), "nor into one that is read");
+        drop(reader);
+        let (found, complete) = find(&disk, 2, &|_| true).unwrap();
+        assert_eq!((found.len(), complete), (2, false));
+    }
+}

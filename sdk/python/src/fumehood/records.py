@@ -1,0 +1,132 @@
+"""Sessions, files and the state of the server, as they come back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Optional
+
+from . import _json
+from ._json import Json
+from .execution import Isolation
+
+
+@dataclass
+class SessionInfo:
+    """A session at one moment. `state` is `creating`, `idle`, `running`, `paused`, `closed` or `lost`; the last two have a `reason`."""
+
+    id: str
+    state: str
+    reason: Optional[str]
+    template: str
+    isolation: Isolation
+    running: Optional[str]
+    queued: int
+    executions: int
+    restarts: int
+    idle_timeout_s: int
+    ttl_s: int
+    metadata: Json
+    created_at: Optional[datetime]
+    last_used_at: Optional[datetime]
+    closed_at: Optional[datetime]
+    raw: Json
+
+    @classmethod
+    def from_json(cls, data: Json) -> SessionInfo:
+        return cls(
+            id=_json.text(data, "id"),
+            state=_json.text(data, "state"),
+            reason=_json.maybe_text(data, "reason"),
+            template=_json.text(data, "template"),
+            isolation=Isolation.from_json(_json.mapping(data, "isolation")),
+            running=_json.maybe_text(data, "running"),
+            queued=_json.whole(data, "queued"),
+            executions=_json.whole(data, "executions"),
+            restarts=_json.whole(data, "restarts"),
+            idle_timeout_s=_json.whole(data, "idle_timeout_s"),
+            ttl_s=_json.whole(data, "ttl_s"),
+            metadata=_json.mapping(data, "metadata"),
+            created_at=_json.moment(data, "created_at"),
+            last_used_at=_json.moment(data, "last_used_at"),
+            closed_at=_json.moment(data, "closed_at"),
+            raw=data,
+        )
+
+
+@dataclass
+class FileEntry:
+    """A file of a session: `path` below the workspace; `kind` is `file`, `folder` or `other`, which cannot be read."""
+
+    path: str
+    kind: str
+    size: int
+    modified_at: Optional[datetime]
+
+    @classmethod
+    def from_json(cls, data: Json) -> FileEntry:
+        return cls(
+            path=_json.text(data, "path"),
+            kind=_json.text(data, "kind", "file"),
+            size=_json.whole(data, "size"),
+            modified_at=_json.moment(data, "modified_at"),
+        )
+
+
+class FileList(list[FileEntry]):
+    """Entries of a folder, by path. `complete` is false when there were more than the server lists."""
+
+    def __init__(self, entries: list[FileEntry], complete: bool) -> None:
+        super().__init__(entries)
+        self.complete = complete
+
+    @property
+    def paths(self) -> list[str]:
+        return [entry.path for entry in self]
+
+    @classmethod
+    def from_json(cls, data: Json) -> FileList:
+        entries = [FileEntry.from_json(entry) for entry in _json.objects(data, "files")]
+        return cls(entries, data.get("complete") is not False)
+
+
+@dataclass
+class StoredFile:
+    """What became of an upload."""
+
+    path: str
+    size: int
+
+    @classmethod
+    def from_json(cls, data: Json) -> StoredFile:
+        return cls(_json.text(data, "path"), _json.whole(data, "size"))
+
+
+@dataclass
+class Health:
+    """The server as `GET /health` shows it."""
+
+    status: str
+    version: str
+    uptime: str
+    raw: Json
+
+    @classmethod
+    def from_json(cls, data: Json) -> Health:
+        return cls(_json.text(data, "status"), _json.text(data, "version"), _json.text(data, "uptime"), data)
+
+
+@dataclass
+class Pool:
+    """Places for executions, and sandboxes that wait ready."""
+
+    running: int
+    queued: int
+    capacity: int
+    ready: int
+    target: int
+    raw: Json
+
+    @classmethod
+    def from_json(cls, data: Json) -> Pool:
+        return cls(*(_json.whole(data, name) for name in ("running", "queued", "capacity", "ready", "target")), raw=data)
