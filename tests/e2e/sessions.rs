@@ -320,6 +320,48 @@ fn the_tablemind_surface_runs_in_a_session() {
     assert_eq!(status, 400, "{}", String::from_utf8_lossy(&text));
 }
 
+#[test]
+fn a_paused_session_stands_still_and_the_next_execution_finds_it_as_it_was() {
+    let Some(server) = forking(&[]) else { return };
+    let session = Session::open(&server, &json!({"idle_timeout_s": 2}));
+    session.run("x = 1\nticks = []\nimport threading, time, subprocess\ndef tick():\n  while True: ticks.append(0); time.sleep(0.001)\nthreading.Thread(target=tick, daemon=True).start()\nchild = subprocess.Popen(['sleep', '1000'])");
+    let info = session.info();
+    assert!(info["tasks"].as_u64().unwrap() >= 3 && info["memory_mb"].as_f64().unwrap() > 1.0, "{info}");
+    let processes = server.get(&session.path("/processes")).1;
+    let commands: Vec<_> =
+        processes["processes"].as_array().unwrap().iter().map(|p| p["command"].as_str().unwrap()).collect();
+    assert_eq!(commands.len(), 2, "{processes}");
+    assert!(commands[0].contains("python") && commands[1] == "sleep 1000", "{processes}");
+
+    let (status, paused) = session.post("/pause");
+    assert_eq!((status, &paused["state"]), (200, &json!("paused")), "{paused}");
+    assert!(paused["memory_given_back_mb"].is_number(), "{paused}");
+    assert_eq!(session.post("/pause").1["state"], "paused");
+    // Longer than it may be idle, and its files are there meanwhile.
+    let begun = Instant::now();
+    while begun.elapsed().as_millis() < 2500 {
+        assert_eq!(server.put(&session.path("/files/uploads/new.txt"), b"1").0 / 100, 2);
+        std::thread::park_timeout(std::time::Duration::from_millis(100));
+    }
+    assert_eq!(session.info()["state"], "paused");
+    let (status, resumed) = session.post("/resume");
+    assert_eq!((status, &resumed["state"]), (200, &json!("idle")), "{resumed}");
+    assert!(resumed["memory_given_back_mb"].is_null(), "{resumed}");
+    session.post("/pause");
+    assert_eq!(session.result("x, child.poll(), open('uploads/new.txt').read()"), json!([1, null, "1"]));
+    assert_eq!(session.info()["state"], "idle");
+    session.post("/pause");
+    assert_eq!(session.post("/reset").0, 200);
+    assert_eq!(session.result("'x' in globals()"), false);
+    // Paused it can be deleted.
+    session.post("/pause");
+    let (id, before) = (session.path(""), server.get(&session.path("/processes")).1);
+    assert_eq!(before["processes"].as_array().unwrap().len(), 1, "{before}");
+    drop(session);
+    wait_for(|| (server.get(&id).1["closed_at"].is_string()).then_some(()));
+    assert_eq!(server.post(&format!("{id}/pause"), &json!({})).0, 410);
+}
+
 /// A form of files as browsers send it.
 fn form(files: &[(&str, &str)]) -> (String, Vec<u8>) {
     let mut body = String::new();

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! creating --interpreter loaded--> idle <--> running
-//!      \--failed--> lost             \--deleted, idle too long, too old--> closed
-//!                                     \--its sandbox went away--> lost
+//!      \--failed--> lost           idle <--> paused
+//!                                  any of them --deleted, idle too long, too old--> closed
+//!                                  any of them --its sandbox went away--> lost
 //! ```
 //!
 //! One task owns a session and does one thing after the other; what must not wait (interrupting, closing) goes past it. An interpreter that ends is
@@ -22,7 +23,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 use utoipa::ToSchema;
 
-use crate::backend::{BackendReport, Control, ExitReport, KeptSandbox, Programs, SandboxSpec, StartError};
+use crate::backend::{
+    BackendReport, Control, ExitReport, KeptSandbox, Meter, Programs, SandboxProcess, SandboxSpec, StartError,
+};
 use crate::driver::{self, Job, Live, Means, Running, Site};
 use crate::execution::{Execution, ExecutionError, Fault, Isolation, JsonMap, Notice, Outcome, Status};
 use crate::files;
@@ -40,6 +43,8 @@ pub enum SessionState {
     Idle,
     /// An execution runs.
     Running,
+    /// Everything in it stands still until it is resumed, or the next execution comes.
+    Paused,
     /// It was ended on purpose; `reason` says by whom or what.
     Closed,
     /// Its sandbox went away; `reason` says why.
@@ -71,6 +76,12 @@ pub struct SessionInfo {
     pub running: Option<ExecutionId>,
     /// Executions that wait for it.
     pub queued: usize,
+    /// Processes and threads there are now: the interpreter's own, and those that earlier executions left running.
+    pub tasks: u64,
+    /// MiB of memory in use now, files included.
+    pub memory_mb: f64,
+    /// MiB that were given back when it was paused: what the kernel could take without losing anything. Without swap that is cached files only.
+    pub memory_given_back_mb: Option<f64>,
     /// Executions that ended.
     pub executions: u64,
     /// How often its interpreter was replaced by a fresh one: by a reset, or because it ended.
@@ -107,6 +118,9 @@ pub enum SessionError {
         /// How many.
         queued: usize,
     },
+    /// It could not be paused.
+    #[error("the session could not be paused: {0}")]
+    Pause(String),
     /// A fresh interpreter could not be started.
     #[error("a fresh interpreter could not be started: {0}")]
     Restart(String),
@@ -141,6 +155,7 @@ struct Place {
     control: Arc<dyn Control>,
     disk: Arc<OwnedFd>,
     owner: Option<(u32, u32)>,
+    meter: Arc<dyn Meter>,
 }
 
 enum Command {
@@ -151,6 +166,8 @@ enum Command {
         done: oneshot::Sender<Execution>,
     },
     Reset(oneshot::Sender<Result<(), SessionError>>),
+    Pause(oneshot::Sender<Result<(), SessionError>>),
+    Resume(oneshot::Sender<Result<(), SessionError>>),
     /// The state says why.
     Close,
     /// The life was prolonged.
@@ -174,6 +191,9 @@ impl Session {
             },
             running: None,
             queued: 0,
+            tasks: 0,
+            memory_mb: 0.0,
+            memory_given_back_mb: None,
             executions: 0,
             restarts: 0,
             idle_timeout_s: spec.idle_timeout.as_secs(),
@@ -200,7 +220,19 @@ impl Session {
     /// As it is now.
     #[must_use]
     pub fn info(&self) -> SessionInfo {
-        self.state.lock().info.clone()
+        let (info, meter) = {
+            let state = self.state.lock();
+            (state.info.clone(), state.place.as_ref().map(|place| Arc::clone(&place.meter)))
+        };
+        let usage = meter.map(|meter| meter.usage()).unwrap_or_default();
+        SessionInfo { tasks: usage.tasks, memory_mb: mebibytes(usage.memory_bytes), ..info }
+    }
+
+    /// The processes in it now, its interpreter included; none before there is a sandbox and after the end. Blocks.
+    #[must_use]
+    pub fn processes(&self) -> Vec<SandboxProcess> {
+        let meter = self.state.lock().place.as_ref().map(|place| Arc::clone(&place.meter));
+        meter.map(|meter| meter.processes()).unwrap_or_default()
     }
 
     /// Where it is in its life.
@@ -282,8 +314,33 @@ impl Session {
     /// # Errors
     /// When the session is over, or no interpreter could be started.
     pub async fn reset(&self) -> Result<(), SessionError> {
+        self.ask(Command::Reset).await
+    }
+
+    /// Has everything in it stand still, after what runs and waits now. The next execution resumes it, as does [`Self::resume`]; while it is paused it is
+    /// not closed for being idle.
+    ///
+    /// # Errors
+    /// When the session is over, or this host cannot do it.
+    pub async fn pause(&self) -> Result<(), SessionError> {
+        self.ask(Command::Pause).await
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub async fn resume(&self) -> Result<(), SessionError> {
+        self.ask(Command::Resume).await
+    }
+
+    /// Asks the task for something, in its turn.
+    async fn ask(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<(), SessionError>>) -> Command,
+    ) -> Result<(), SessionError> {
         let (done, ended) = oneshot::channel();
-        self.commands.send(Command::Reset(done)).ok();
+        self.commands.send(command(done)).ok();
         ended.await.unwrap_or_else(|_| Err(self.over().unwrap_or(SessionError::Restart("it is ending".to_owned()))))
     }
 
@@ -358,6 +415,11 @@ impl Session {
     }
 }
 
+/// MiB with two decimals.
+fn mebibytes(bytes: u64) -> f64 {
+    (bytes as f64 / f64::from(1 << 20) * 100.0).round() / 100.0
+}
+
 /// Why a session was closed.
 const TOO_OLD: &str = "its time to live was over";
 
@@ -371,6 +433,7 @@ struct Task {
 /// A sandbox with its interpreter.
 struct Inhabited {
     programs: Box<dyn Programs>,
+    meter: Arc<dyn Meter>,
     control: Arc<dyn Control>,
     disk: Arc<OwnedFd>,
     owner: Option<(u32, u32)>,
@@ -381,6 +444,8 @@ struct Inhabited {
     live: Option<Live>,
     /// The next execution is the first of an interpreter that took the place of one that ended by itself.
     restarted: bool,
+    /// Everything in it stands still.
+    paused: bool,
 }
 
 /// What a session's task saw.
@@ -423,7 +488,8 @@ impl Task {
         let session = Arc::clone(&self.session);
         let name = session.id.to_string();
         let spec = SandboxSpec { name: &name, execution: &session.spec.base, waits: false };
-        let KeptSandbox { disk, owner, control, exit, isolation, programs } = self.means.backend.keep(spec).await?;
+        let KeptSandbox { disk, owner, control, exit, isolation, programs, meter } =
+            self.means.backend.keep(spec).await?;
         let failed = |cause: &dyn std::fmt::Display| StartError::Step {
             step: "prepare the session's files".to_owned(),
             cause: cause.to_string(),
@@ -435,10 +501,21 @@ impl Task {
             let mut state = session.state.lock();
             state.info.isolation.effective = isolation.level.to_string();
             state.info.isolation.features = isolation.features.clone();
-            state.place = Some(Place { control: Arc::clone(&control), disk: Arc::clone(&disk), owner });
+            let (control, disk, meter) = (Arc::clone(&control), Arc::clone(&disk), Arc::clone(&meter));
+            state.place = Some(Place { control, disk, owner, meter });
         }
-        let mut inhabited =
-            Inhabited { programs, control, disk, owner, isolation, exit: Some(exit), live: None, restarted: false };
+        let mut inhabited = Inhabited {
+            programs,
+            meter,
+            control,
+            disk,
+            owner,
+            isolation,
+            exit: Some(exit),
+            live: None,
+            restarted: false,
+            paused: false,
+        };
         self.restart(&mut inhabited).await?;
         let mut state = session.state.lock();
         state.info.restarts = 0;
@@ -494,10 +571,11 @@ impl Task {
                 command = self.received.recv() => Seen::Command(command),
                 () = interpreter_ends => Seen::InterpreterEnded,
                 () = sleep_until(ttl_ends.into()) => Seen::TooOld,
-                () = sleep_until(idle_ends.into()) => Seen::Idle,
+                () = sleep_until(idle_ends.into()), if !inhabited.paused => Seen::Idle,
             };
             match seen {
                 Seen::Command(Some(Command::Execute { record, spec, accepted, done })) => {
+                    self.resume(inhabited);
                     let session = Arc::clone(&self.session);
                     let execution = tokio::select! {
                         execution = self.execute(inhabited, &record, &spec, accepted) => execution,
@@ -506,7 +584,16 @@ impl Task {
                     done.send(execution).ok();
                     idle_since = Instant::now();
                 }
+                Seen::Command(Some(Command::Pause(done))) => {
+                    done.send(self.pause(inhabited).await).ok();
+                }
+                Seen::Command(Some(Command::Resume(done))) => {
+                    self.resume(inhabited);
+                    idle_since = Instant::now();
+                    done.send(Ok(())).ok();
+                }
                 Seen::Command(Some(Command::Reset(done))) => {
+                    self.resume(inhabited);
                     let reset = self.restart(inhabited).await.map_err(|error| SessionError::Restart(error.to_string()));
                     inhabited.restarted = false;
                     done.send(reset).ok();
@@ -532,6 +619,39 @@ impl Task {
                 }
                 Seen::TooOld => return self.end(SessionState::Closed, TOO_OLD),
             }
+        }
+    }
+
+    async fn pause(&self, inhabited: &mut Inhabited) -> Result<(), SessionError> {
+        if inhabited.paused {
+            return Ok(());
+        }
+        inhabited.programs.pause().await.map_err(|error| SessionError::Pause(error.to_string()))?;
+        inhabited.paused = true;
+        let meter = Arc::clone(&inhabited.meter);
+        let given_back = tokio::task::spawn_blocking(move || {
+            let before = meter.usage().memory_bytes;
+            meter.reclaim();
+            before.saturating_sub(meter.usage().memory_bytes)
+        });
+        let given_back = given_back.await.ok().map(mebibytes);
+        let mut state = self.session.state.lock();
+        state.info.memory_given_back_mb = given_back;
+        if state.info.state == SessionState::Idle {
+            state.info.state = SessionState::Paused;
+        }
+        Ok(())
+    }
+
+    fn resume(&self, inhabited: &mut Inhabited) {
+        if !std::mem::take(&mut inhabited.paused) {
+            return;
+        }
+        inhabited.programs.resume();
+        let mut state = self.session.state.lock();
+        state.info.memory_given_back_mb = None;
+        if state.info.state == SessionState::Paused {
+            state.info.state = SessionState::Idle;
         }
     }
 
@@ -590,8 +710,8 @@ impl Task {
             });
         }
         let Some(live) = inhabited.live.take() else { return record.broke_off(stamp) };
-        let Inhabited { programs, control, disk, owner, isolation, .. } = &*inhabited;
-        let counters = || programs.counters();
+        let Inhabited { meter, control, disk, owner, isolation, .. } = &*inhabited;
+        let counters = || meter.counters();
         let site = Site { control: Arc::clone(control), disk, owner: *owner, isolation, counters: &counters };
         let job = Job { means: &self.means, record, spec, queued: accepted.elapsed() };
         let (mut execution, live) = driver::drive_in_session(job, live, site).await;
@@ -644,7 +764,7 @@ impl Task {
                     let stamp = self.means.clock.stamp();
                     done.send(record.ended_early(stamp, Outcome::Cancelled, None, error)).ok();
                 }
-                Command::Reset(done) => drop(done),
+                Command::Reset(done) | Command::Pause(done) | Command::Resume(done) => drop(done),
                 Command::Close | Command::Extended => {}
             }
         }

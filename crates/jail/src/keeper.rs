@@ -86,6 +86,8 @@ struct State {
     /// Sandboxes whose program did not come, until they are buried: a zygote that died may have forked it without telling, and process 1 cannot
     /// end before it is reaped.
     forkless: BTreeSet<u64>,
+    /// Sandboxes that are being stopped, until they stand still.
+    freezing: BTreeSet<u64>,
     /// Everything that is waited for, named by [`Source`].
     watch: OwnedFd,
 }
@@ -109,6 +111,8 @@ struct Sandbox {
     forking: Option<Forking>,
     /// Programs follow each other.
     keep: bool,
+    /// It stands still, or is about to.
+    paused: bool,
     /// Number of its present program, or the last.
     number: u64,
     /// The program that begins once everything else has ended.
@@ -242,6 +246,7 @@ impl State {
             zygote_uid: None,
             graveyard: Vec::new(),
             forkless: BTreeSet::new(),
+            freezing: BTreeSet::new(),
             watch,
         };
         let owner = state.owner(state.place.free_uids.front().copied().unwrap_or(state.place.uid), None);
@@ -275,6 +280,7 @@ impl State {
             ("host_uid", uid),
             ("network", "none"),
             ("root", "read-only"),
+            ("pause", self.place.hierarchy.freezer().unwrap_or_else(|why| why)),
         ];
         let features = features.into_iter().map(|(layer, state)| (layer.to_owned(), state.to_owned())).collect();
         Reply::Ready { features, own_uids: self.place.privileged }
@@ -285,13 +291,14 @@ impl State {
         self.watch(server.as_fd(), Source::Server)?;
         let mut events = Vec::with_capacity(64);
         loop {
-            // Groups that were busy are tried again soon, and strays looked for; otherwise there is nothing to do but wait.
+            // Groups that were busy are tried again soon, strays looked for, and what is to stand still; otherwise there is nothing to do but wait.
             let again = Timespec { tv_sec: 0, tv_nsec: Duration::from_millis(5).subsec_nanos().into() };
             events.clear();
             match epoll::wait(
                 &self.watch,
                 rustix::buffer::spare_capacity(&mut events),
-                (!self.graveyard.is_empty() || !self.forkless.is_empty()).then_some(&again),
+                (!self.graveyard.is_empty() || !self.forkless.is_empty() || !self.freezing.is_empty())
+                    .then_some(&again),
             ) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -313,6 +320,7 @@ impl State {
                 self.reap_orphans();
             }
             self.graveyard.retain(|group| matches!(group.remove(), Ok(false)));
+            self.tell_frozen(server)?;
         }
     }
 
@@ -335,6 +343,8 @@ impl State {
             }
             Request::Begin { id, program, zygote } => self.begin(id, program, zygote, fds)?,
             Request::Interrupt { id } => self.interrupt(id),
+            Request::Pause { id } => self.pause(id, server)?,
+            Request::Resume { id } => self.resume(id),
             Request::Conclude { id, code } => self.conclude(id, code, server)?,
             Request::Hurry { id } => {
                 if let Some(sandbox) = self.sandboxes.get_mut(&id) {
@@ -420,6 +430,7 @@ impl State {
                 program,
                 forking,
                 keep: spec.keep,
+                paused: false,
                 number: 0,
                 next: None,
                 program_report: None,
@@ -436,6 +447,8 @@ impl State {
         if let Some(sandbox) = self.sandboxes.get(&id) {
             // It may have ended a moment ago; then there is nothing to kill.
             pidfd_send_signal(&sandbox.init, Signal::KILL).ok();
+            // What stands still cannot even end.
+            self.resume(id);
         }
     }
 
@@ -571,6 +584,7 @@ impl State {
         self.hear_all(id, server)?;
         let Some(mut sandbox) = self.sandboxes.remove(&id) else { return Ok(()) };
         self.forkless.remove(&id);
+        self.freezing.remove(&id);
         let last_word = match sandbox.told {
             true => Reply::Gone { id },
             false => Reply::Exited { id, report: sandbox.final_report(), going: false },
@@ -705,6 +719,41 @@ impl State {
         }
         let (program, report) = (sandbox.number, sandbox.final_report());
         send(server, &Reply::ProgramEnded { id, program, report }, &[])
+    }
+
+    fn pause(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
+        let Some(sandbox) = self.sandboxes.get_mut(&id).filter(|sandbox| sandbox.keep && !sandbox.killed) else {
+            return Ok(());
+        };
+        match sandbox.group.freeze(true) {
+            Ok(()) => {
+                sandbox.paused = true;
+                self.freezing.insert(id);
+                self.tell_frozen(server)
+            }
+            Err(error) => send(server, &Reply::Paused { id, error: Some(error) }, &[]),
+        }
+    }
+
+    /// Tells of those that have come to stand still.
+    fn tell_frozen(&mut self, server: &OwnedFd) -> io::Result<()> {
+        let still = |id: &u64| self.sandboxes.get(id).is_none_or(|sandbox| sandbox.group.is_frozen());
+        let frozen: Vec<u64> = self.freezing.iter().copied().filter(still).collect();
+        for id in frozen {
+            self.freezing.remove(&id);
+            send(server, &Reply::Paused { id, error: None }, &[])?;
+        }
+        Ok(())
+    }
+
+    fn resume(&mut self, id: u64) {
+        let Some(sandbox) = self.sandboxes.get_mut(&id).filter(|sandbox| sandbox.paused) else { return };
+        sandbox.paused = false;
+        self.freezing.remove(&id);
+        if sandbox.group.freeze(false).is_err() {
+            // It would stand still for ever, and whoever waits for it too.
+            pidfd_send_signal(&sandbox.init, Signal::KILL).ok();
+        }
     }
 
     fn interrupt(&self, id: u64) {

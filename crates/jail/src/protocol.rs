@@ -173,6 +173,16 @@ pub enum Request {
         /// The sandbox.
         id: u64,
     },
+    /// Have everything in a sandbox that is kept stand still. `Paused` follows.
+    Pause {
+        /// The sandbox.
+        id: u64,
+    },
+    /// Let it go on. Unknown ids are ignored, and sandboxes that do not stand still.
+    Resume {
+        /// The sandbox.
+        id: u64,
+    },
     /// Start a zygote. Beside it: a pipe for what it prints.
     StartZygote(Box<ZygoteSpec>),
     /// End a zygote; what was forked from it lives on. Unknown ids are ignored.
@@ -228,6 +238,13 @@ pub enum Reply {
         program: u64,
         /// What was seen; the counters are those of the whole sandbox so far.
         report: ExitReport,
+    },
+    /// Everything in a sandbox stands still, or could not be stopped and goes on.
+    Paused {
+        /// The sandbox.
+        id: u64,
+        /// Why not.
+        error: Option<JailError>,
     },
     /// A zygote has loaded everything and can be forked.
     ZygoteReady {

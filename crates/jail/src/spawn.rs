@@ -70,7 +70,7 @@ pub(crate) fn spawn(
     owner: Owner,
 ) -> Result<Spawned, JailError> {
     // A fork passes through the group in company of the process that brings it.
-    let group = means.hierarchy.create(&spec.name, &spec.limits, spec.zygote.is_some())?;
+    let group = means.hierarchy.create(&spec.name, &spec.limits, spec.zygote.is_some(), spec.keep)?;
     let started = start(spec, fds, &group, means, owner);
     match started {
         Ok(Parts { pid, pidfd, report, forking, channels }) => {

@@ -42,7 +42,7 @@ pub(crate) fn start(
     filters: &Filters,
     owner: Owner,
 ) -> Result<Started, JailError> {
-    let group = hierarchy.create(&spec.name, &spec.limits, false)?;
+    let group = hierarchy.create(&spec.name, &spec.limits, false, false)?;
     let started = begin(spec, log, &group, images, filters, owner);
     match started {
         Ok((pidfd, socket)) => Ok(Started { pidfd, group, socket }),

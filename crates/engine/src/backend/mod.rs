@@ -10,9 +10,11 @@ use std::sync::Arc;
 
 pub use fumehood_jail::cgroup::Counters;
 use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
+use utoipa::ToSchema;
 
 use crate::spec::{ExecutionSpec, FieldError, IsolationLevel};
 
@@ -119,15 +121,59 @@ pub struct KeptSandbox {
     pub isolation: BackendReport,
     /// Starts its programs.
     pub programs: Box<dyn Programs>,
+    /// Measures it.
+    pub meter: Arc<dyn Meter>,
 }
 
-/// Starts the interpreters of a sandbox, one after the other.
+/// What a sandbox uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of memory, files and all that the kernel holds for it included.
+    pub memory_bytes: u64,
+    /// Processes and threads, ours not counted.
+    pub tasks: u64,
+}
+
+/// A process of a sandbox, as the host sees it. Name and arguments are the sandbox's own words.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SandboxProcess {
+    /// Number inside the sandbox.
+    pub pid: u32,
+    /// Program and arguments, cut when they are long.
+    pub command: String,
+    /// Threads.
+    pub threads: u32,
+    /// MiB in memory, shared ones included.
+    pub memory_mb: f64,
+    /// `R` runs, `S` and `D` wait, `T` is stopped, `Z` has ended.
+    pub state: String,
+}
+
+/// Starts the interpreters of a sandbox, one after the other, and has all of it stand still.
 pub trait Programs: Send + Sync {
     /// Ends whatever runs there and starts a fresh interpreter. When this is dropped before it is done, what it started ends with the sandbox.
     fn begin(&mut self) -> BoxFuture<'_, Result<Interpreter, StartError>>;
 
+    /// Has everything in it stand still, and resolves when it does: no processor time is used until [`Self::resume`].
+    fn pause(&mut self) -> BoxFuture<'_, Result<(), StartError>>;
+
+    /// Lets it go on.
+    fn resume(&mut self);
+}
+
+/// Measures a sandbox that is kept, whatever it does just now.
+pub trait Meter: Send + Sync {
     /// Counters of the whole sandbox so far.
     fn counters(&self) -> Counters;
+
+    /// What it uses now.
+    fn usage(&self) -> Usage;
+
+    /// The processes in it now, as far as they can be told. Blocks.
+    fn processes(&self) -> Vec<SandboxProcess>;
+
+    /// Has the kernel take back what memory it can without losing anything. Blocks while it looks for some.
+    fn reclaim(&self);
 }
 
 /// An interpreter in a sandbox that is kept.

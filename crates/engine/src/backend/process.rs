@@ -23,13 +23,14 @@ use tokio::net::{UnixDatagram, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Backend, BackendReport, Control, Counters, Ended, ExitReport, FailedStep, Guest, Interpreter, KeptSandbox,
-    Programs, Sandbox, SandboxSpec, StartError,
+    Backend, BackendReport, Control, Counters, Ended, ExitReport, FailedStep, Guest, Interpreter, KeptSandbox, Meter,
+    Programs, Sandbox, SandboxProcess, SandboxSpec, StartError, Usage,
 };
 use crate::image::Image;
 use crate::spec::{ExecutionSpec, FieldError, IsolationLevel, Language};
 
 mod base;
+mod processes;
 mod zygote;
 
 pub use zygote::ZygoteConfig;
@@ -74,6 +75,8 @@ struct Waiting {
     /// Programs of sandboxes that are kept: who waits for them to come in, and for their end.
     coming: HashMap<u64, (u64, oneshot::Sender<()>)>,
     programs: HashMap<u64, (u64, oneshot::Sender<ExitReport>)>,
+    /// Sandboxes that are to stand still: who waits until they do.
+    pausing: HashMap<u64, oneshot::Sender<Result<(), StartError>>>,
     zygotes: HashMap<u64, Listener>,
 }
 
@@ -182,7 +185,7 @@ impl ProcessBackend {
         let owner = self.own_uids.then_some((uid, uid));
         base.furnish(&disk, owner, execution).map_err(|error| step("furnish the home", &error))?;
         let (shared, zygotes) = (Arc::clone(&self.shared), self.zygotes.clone());
-        let programs = KeptPrograms { id, shared, zygotes, base, forked: zygote.is_some(), gauges };
+        let programs = KeptPrograms { id, shared, zygotes, base, forked: zygote.is_some() };
         Ok(KeptSandbox {
             disk,
             owner,
@@ -190,6 +193,7 @@ impl ProcessBackend {
             exit,
             isolation: self.report(),
             programs: Box::new(programs),
+            meter: Arc::new(KeptMeter(gauges)),
         })
     }
 
@@ -301,6 +305,9 @@ impl Channels {
     }
 }
 
+/// The kernel stops a process within milliseconds, unless a device keeps it.
+const PAUSE_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Starts the interpreters of one sandbox.
 struct KeptPrograms {
     id: u64,
@@ -309,8 +316,10 @@ struct KeptPrograms {
     base: Arc<Base>,
     /// The sandbox can be entered by zygotes, and an interpreter forked is as good as one that is executed.
     forked: bool,
-    gauges: Option<Gauges>,
 }
+
+/// Measures one sandbox; `None` where its counters could not be opened.
+struct KeptMeter(Option<Gauges>);
 
 impl Programs for KeptPrograms {
     fn begin(&mut self) -> BoxFuture<'_, Result<Interpreter, StartError>> {
@@ -330,8 +339,50 @@ impl Programs for KeptPrograms {
         .boxed()
     }
 
+    fn pause(&mut self) -> BoxFuture<'_, Result<(), StartError>> {
+        async move {
+            let (done, paused) = oneshot::channel();
+            self.shared.waiting.lock().pausing.insert(self.id, done);
+            if !self.shared.ask(Outgoing { request: Request::Pause { id: self.id }, fds: Vec::new() }) {
+                return Err(step("pause the sandbox", &"the jailer is being restarted"));
+            }
+            match tokio::time::timeout(PAUSE_PATIENCE, paused).await {
+                Ok(Ok(paused)) => paused,
+                Ok(Err(_)) => Err(step("pause the sandbox", &"it is gone")),
+                Err(_) => {
+                    self.resume();
+                    Err(step("pause the sandbox", &"something in it does not stop"))
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn resume(&mut self) {
+        // Without a jailer there is no sandbox.
+        self.shared.ask(Outgoing { request: Request::Resume { id: self.id }, fds: Vec::new() });
+    }
+}
+
+impl Meter for KeptMeter {
     fn counters(&self) -> Counters {
-        self.gauges.as_ref().map(Gauges::read).unwrap_or_default()
+        self.0.as_ref().map(Gauges::read).unwrap_or_default()
+    }
+
+    fn usage(&self) -> Usage {
+        let Some(gauges) = &self.0 else { return Usage::default() };
+        // Process 1 is ours.
+        Usage { memory_bytes: gauges.memory_bytes(), tasks: gauges.tasks().saturating_sub(1) }
+    }
+
+    fn processes(&self) -> Vec<SandboxProcess> {
+        self.0.as_ref().map(processes::of).unwrap_or_default()
+    }
+
+    fn reclaim(&self) {
+        if let Some(gauges) = &self.0 {
+            gauges.reclaim();
+        }
     }
 }
 
@@ -522,6 +573,7 @@ impl Waiting {
     fn forget_programs(&mut self, id: u64) {
         self.coming.remove(&id);
         self.programs.remove(&id);
+        self.pausing.remove(&id);
     }
 }
 
@@ -566,6 +618,7 @@ impl Shared {
         waiting.going.clear();
         waiting.coming.clear();
         waiting.programs.clear();
+        waiting.pausing.clear();
         for (_, exit) in waiting.exits.drain() {
             // Whoever waited may have given up.
             exit.send(ExitReport { lost: true, ..ExitReport::default() }).ok();
@@ -600,6 +653,12 @@ impl Shared {
             Reply::ProgramEnded { id, program, report } => {
                 if let Some(ended) = take_numbered(&mut self.waiting.lock().programs, id, program) {
                     ended.send(translate(report)).ok();
+                }
+            }
+            Reply::Paused { id, error } => {
+                if let Some(waiting) = self.waiting.lock().pausing.remove(&id) {
+                    let failed = |error: fumehood_jail::JailError| step(&error.step.to_string(), &detail(&error));
+                    waiting.send(error.map_or(Ok(()), |error| Err(failed(error)))).ok();
                 }
             }
             Reply::Gone { id } => drop(self.waiting.lock().going.remove(&id)),

@@ -106,13 +106,14 @@ impl Hierarchy {
     }
 
     /// Makes a group with limits. With `passage` one more process fits until the group is closed ([`Group::close`]): the one that brings a fork.
+    /// One that is to be kept can be frozen, where that is possible at all ([`Self::freezer`]).
     ///
     /// # Errors
     /// When a limit is refused.
-    pub fn create(&self, name: &str, limits: &JailLimits, passage: bool) -> Result<Group, JailError> {
+    pub fn create(&self, name: &str, limits: &JailLimits, passage: bool, keep: bool) -> Result<Group, JailError> {
         let processes = most_processes(limits);
         match self {
-            Self::V1(hierarchy) => hierarchy.create(name, limits, processes).map(Group::V1),
+            Self::V1(hierarchy) => hierarchy.create(name, limits, processes, keep).map(Group::V1),
             Self::V2(hierarchy) => {
                 hierarchy.create(name, limits, processes + u64::from(passage), passage).map(Group::V2)
             }
@@ -128,10 +129,22 @@ impl Hierarchy {
         }
     }
 
+    /// What freezes groups here, for reports; an error says why nothing does.
+    ///
+    /// # Errors
+    /// A sentence with the remedy.
+    pub fn freezer(&self) -> Result<&'static str, &'static str> {
+        match self {
+            Self::V1(hierarchy) if hierarchy.freezer().is_some() => Ok("freezer"),
+            Self::V1(_) => Err("none: there is no folder for this server in the freezer hierarchy"),
+            Self::V2(_) => Ok("cgroup.freeze"),
+        }
+    }
+
     /// Removes every group and the folders of this jailer itself; its sandboxes must be dead.
     pub fn remove_all(self) {
         let folders: Vec<PathBuf> = match &self {
-            Self::V1(hierarchy) => hierarchy.folders().to_vec(),
+            Self::V1(hierarchy) => hierarchy.folders().iter().chain(hierarchy.freezer()).cloned().collect(),
             Self::V2(hierarchy) => vec![hierarchy.folder.clone()],
         };
         // What stays busy for longer is swept by the next jailer.
@@ -149,6 +162,8 @@ impl Hierarchy {
 /// Removes a jailer's folder with the groups in it, as far as they are empty.
 fn remove_groups(folder: &Path) {
     for group in fs::read_dir(folder).into_iter().flatten().flatten().filter(|group| group.path().is_dir()) {
+        // What is frozen there cannot end, though it was killed.
+        v1::thaw(&group.path());
         fs::remove_dir(group.path()).ok();
     }
     fs::remove_dir(folder).ok();
@@ -174,6 +189,9 @@ impl Group {
                 let mut early = vec![open(memory)?, open(cpu)?];
                 if cpu != cpuacct {
                     early.push(open(cpuacct)?);
+                }
+                if let Some(freezer) = group.freezer() {
+                    early.push(open(freezer)?);
                 }
                 Ok(Doors { early, late: vec![open(pids)?] })
             }
@@ -210,7 +228,7 @@ impl Group {
     /// When they cannot be opened.
     pub fn gauges(&self) -> io::Result<Vec<OwnedFd>> {
         let open = |(folder, name): (&PathBuf, &str)| fs::File::open(folder.join(name)).map(OwnedFd::from);
-        match self {
+        let mut gauges = match self {
             Self::V1(group) => {
                 let [memory, pids, _, cpuacct] = group.folders();
                 let files = [
@@ -218,13 +236,52 @@ impl Group {
                     (pids, "pids.events"),
                     (memory, "memory.max_usage_in_bytes"),
                     (cpuacct, "cpuacct.usage"),
+                    (memory, "memory.usage_in_bytes"),
+                    (pids, "pids.current"),
+                    (memory, "cgroup.procs"),
                 ];
-                files.into_iter().map(open).collect()
+                files.into_iter().map(open).collect::<io::Result<Vec<_>>>()
             }
             Self::V2(group) => {
-                let names = ["memory.events", "pids.events", "memory.peak", "cpu.stat"];
+                let names = [
+                    "memory.events",
+                    "pids.events",
+                    "memory.peak",
+                    "cpu.stat",
+                    "memory.current",
+                    "pids.current",
+                    "cgroup.procs",
+                ];
                 names.into_iter().map(|name| open((&group.folder, name))).collect()
             }
+        }?;
+        // Older kernels of version 2 have none.
+        let (folder, name) = match self {
+            Self::V1(group) => (&group.folders()[0], "memory.force_empty"),
+            Self::V2(group) => (&group.folder, "memory.reclaim"),
+        };
+        gauges.extend(fs::File::options().write(true).open(folder.join(name)).map(OwnedFd::from));
+        Ok(gauges)
+    }
+
+    /// Stops every process of it, or lets them go on. Stopping takes the kernel a moment ([`Self::is_frozen`]).
+    ///
+    /// # Errors
+    /// As the kernel says, and when nothing freezes groups here.
+    pub fn freeze(&self, frozen: bool) -> Result<(), JailError> {
+        match self {
+            Self::V1(group) => group.freeze(frozen),
+            Self::V2(group) => write(&group.folder, "cgroup.freeze", u8::from(frozen)),
+        }
+        .map_err(|error| JailError { step: Step::Freeze, ..error })
+    }
+
+    /// Whether every process of it stands still.
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        match self {
+            Self::V1(group) => group.is_frozen(),
+            Self::V2(group) => read_keyed(&group.folder, "cgroup.events", "frozen") == Some(1),
         }
     }
 
@@ -254,11 +311,12 @@ impl Group {
         }
     }
 
-    fn folders(&self) -> &[PathBuf] {
-        match self {
-            Self::V1(group) => group.folders(),
-            Self::V2(group) => std::slice::from_ref(&group.folder),
-        }
+    fn folders(&self) -> impl Iterator<Item = &PathBuf> {
+        let (four, one) = match self {
+            Self::V1(group) => (&group.folders()[..], group.freezer()),
+            Self::V2(group) => (&[][..], Some(&group.folder)),
+        };
+        four.iter().chain(one)
     }
 
     /// Processes in it now; `None` when that cannot be told.
@@ -329,18 +387,51 @@ impl Gauges {
     /// From what came beside a message; `None` when that is something else.
     #[must_use]
     pub fn new(files: Vec<OwnedFd>) -> Option<Self> {
-        (files.len() == 4).then(|| Self { files: files.into_iter().map(fs::File::from).collect() })
+        (7..=8).contains(&files.len()).then(|| Self { files: files.into_iter().map(fs::File::from).collect() })
+    }
+
+    fn text(&self, index: usize) -> String {
+        use std::os::unix::fs::FileExt;
+        let mut buffer = [0; 4096];
+        let length = self.files.get(index).and_then(|file| file.read_at(&mut buffer, 0).ok()).unwrap_or(0);
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    }
+
+    /// Bytes of memory in use now, files and all that the kernel holds for it included.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.text(4).trim().parse().unwrap_or(0)
+    }
+
+    /// Processes and threads there are now, process 1 included.
+    #[must_use]
+    pub fn tasks(&self) -> u64 {
+        self.text(5).trim().parse().unwrap_or(0)
+    }
+
+    /// The processes as this process numbers them, process 1 included; the first few hundred.
+    #[must_use]
+    pub fn processes(&self) -> Vec<u32> {
+        let text = self.text(6);
+        // A number may have been cut at the end.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
+    /// Has the kernel take back what memory it can without losing anything. Blocks while it looks for some.
+    pub fn reclaim(&self) {
+        use std::os::unix::fs::FileExt;
+        if let Some(file) = self.files.get(7) {
+            // More than there is: an error says no more than that not all of it could be taken.
+            let all = self.memory_bytes().to_string();
+            file.write_at(all.as_bytes(), 0).ok();
+        }
     }
 
     /// The counters so far. What a kernel does not count is zero.
     #[must_use]
     pub fn read(&self) -> Counters {
-        use std::os::unix::fs::FileExt;
-        let text = |index: usize| {
-            let mut buffer = [0; 1024];
-            let length = self.files.get(index).and_then(|file| file.read_at(&mut buffer, 0).ok()).unwrap_or(0);
-            String::from_utf8_lossy(&buffer[..length]).into_owned()
-        };
+        let text = |index| self.text(index);
         let keyed = |text: &str, key: &str| keyed(text, key).unwrap_or(0);
         let (memory, cpu) = (text(0), text(3));
         Counters {

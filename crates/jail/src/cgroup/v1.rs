@@ -9,16 +9,32 @@ use crate::protocol::JailLimits;
 /// What each controller is needed for; all of them are.
 const CONTROLLERS: [&str; 4] = ["memory", "pids", "cpu", "cpuacct"];
 
+/// The controller that has processes stand still, and its file.
+const FREEZER: &str = "freezer";
+const STATE: &str = "freezer.state";
+
+/// Lets the processes of a group go on, if it is one that was frozen.
+pub(super) fn thaw(folder: &Path) {
+    let state = folder.join(STATE);
+    if state.exists() {
+        // Gone meanwhile it needs none.
+        std::fs::write(state, "THAWED").ok();
+    }
+}
+
 /// The folder of this jailer in each hierarchy, in the order of [`CONTROLLERS`] (two may be the same).
 #[derive(Debug)]
 pub struct Hierarchy {
     folders: [PathBuf; 4],
+    /// In the freezer hierarchy, where there is one for this server: needed only to have a session stand still.
+    freezer: Option<PathBuf>,
 }
 
 /// The folders of one sandbox, in the same order.
 #[derive(Debug)]
 pub struct Group {
     folders: [PathBuf; 4],
+    freezer: Option<PathBuf>,
 }
 
 impl Hierarchy {
@@ -29,10 +45,7 @@ impl Hierarchy {
             let (point, root) = mounts.v1_controller(controller).ok_or_else(|| {
                 JailError::new(Step::PrepareCgroup, controller, "this version 1 controller is not mounted")
             })?;
-            let above = match parent {
-                Some(parent) => point.join(parent.trim_start_matches('/')),
-                None => own_folder(point, root, own_path(own, controller).unwrap_or("/")),
-            };
+            let above = above(point, root, own, controller, parent);
             sweep(&above);
             *folder = above.join(&instance);
             make(folder).map_err(|error| {
@@ -44,15 +57,34 @@ impl Hierarchy {
                 JailError::new(Step::PrepareCgroup, folder.display().to_string(), format!("{error}{remedy}"))
             })?;
         }
-        Ok(Self { folders })
+        let freezer = mounts.v1_controller(FREEZER).and_then(|(point, root)| {
+            let above = above(point, root, own, FREEZER, parent);
+            sweep(&above);
+            let folder = above.join(&instance);
+            make(&folder).ok().map(|()| folder)
+        });
+        Ok(Self { folders, freezer })
+    }
+
+    pub(super) fn freezer(&self) -> Option<&PathBuf> {
+        self.freezer.as_ref()
     }
 
     pub(super) fn folders(&self) -> &[PathBuf; 4] {
         &self.folders
     }
 
-    pub(super) fn create(&self, name: &str, limits: &JailLimits, processes: u64) -> Result<Group, JailError> {
-        let group = Group { folders: self.folders.clone().map(|folder| folder.join(name)) };
+    pub(super) fn create(
+        &self,
+        name: &str,
+        limits: &JailLimits,
+        processes: u64,
+        keep: bool,
+    ) -> Result<Group, JailError> {
+        let group = Group {
+            folders: self.folders.clone().map(|folder| folder.join(name)),
+            freezer: self.freezer.as_ref().filter(|_| keep).map(|folder| folder.join(name)),
+        };
         let made = group.set_up(limits, processes);
         if made.is_err() {
             super::Group::V1(group).remove().ok();
@@ -64,7 +96,7 @@ impl Hierarchy {
 
 impl Group {
     fn set_up(&self, limits: &JailLimits, processes: u64) -> Result<(), JailError> {
-        for folder in &self.folders {
+        for folder in self.folders.iter().chain(&self.freezer) {
             make(folder).at(Step::PrepareCgroup, folder.display().to_string())?;
         }
         let [memory, pids, cpu, _] = &self.folders;
@@ -84,6 +116,23 @@ impl Group {
         &self.folders
     }
 
+    pub(super) fn freezer(&self) -> Option<&PathBuf> {
+        self.freezer.as_ref()
+    }
+
+    pub(super) fn freeze(&self, frozen: bool) -> Result<(), JailError> {
+        let Some(folder) = &self.freezer else {
+            let cause = "there is no folder for this server in the freezer hierarchy; let root make one and give it to its user, as in the others";
+            return Err(JailError::new(Step::Freeze, FREEZER, cause));
+        };
+        write(folder, STATE, if frozen { "FROZEN" } else { "THAWED" })
+    }
+
+    pub(super) fn is_frozen(&self) -> bool {
+        let state = self.freezer.as_ref().and_then(|folder| std::fs::read_to_string(folder.join(STATE)).ok());
+        state.is_some_and(|state| state.trim() == "FROZEN")
+    }
+
     pub(super) fn counters(&self) -> Counters {
         let [memory, pids, _, cpuacct] = &self.folders;
         Counters {
@@ -93,6 +142,14 @@ impl Group {
             cpu_us: read_number(cpuacct, "cpuacct.usage").unwrap_or(0) / 1000,
             processes_peak: read_number(pids, "pids.peak").map(|peak| peak.saturating_sub(1)),
         }
+    }
+}
+
+/// The folder below which this jailer makes its own, in one hierarchy.
+fn above(point: &Path, root: &Path, own: &str, controller: &str, parent: Option<&str>) -> PathBuf {
+    match parent {
+        Some(parent) => point.join(parent.trim_start_matches('/')),
+        None => own_folder(point, root, own_path(own, controller).unwrap_or("/")),
     }
 }
 

@@ -88,6 +88,61 @@ fn a_sandbox_that_is_kept_is_entered_by_the_next_zygote_too() {
     kept.end(&rig);
 }
 
+/// Waits for a moment in which something could have happened.
+fn a_while() {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(100) {
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn what_is_paused_uses_no_processor_goes_on_where_it_was_and_can_be_killed() {
+    on_all(|rig| {
+        let kept = rig.keep();
+        let tell = |request| send(&rig.jailer.link.socket, &request, &[]).unwrap();
+        let pause = || {
+            tell(Request::Pause { id: kept.id });
+            let paused = rig.hear().0;
+            assert!(matches!(&paused, Reply::Paused { id, error: None } if *id == kept.id), "{paused:?}");
+        };
+        let cpu = || kept.gauges.read().cpu_us;
+        let mut channels = kept.begin(rig);
+        // One that never sleeps, and one whose timer sends the signal that lets a stopped process go on.
+        let wakes = "import signal, time\nsignal.signal(signal.SIGALRM, lambda *_: None)\nimport ctypes\nlibc = ctypes.CDLL(None)\nevent = (ctypes.c_int * 16)(0, 0, signal.SIGCONT, 0)\ntimer = ctypes.c_void_p()\nassert libc.timer_create(1, event, ctypes.byref(timer)) == 0\nassert libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 5000000, 0, 5000000), None) == 0\nprint(flush=True)\nwhile True: pass";
+        channels.execute(&["/bin/sh", "-c", &format!("while :; do :; done & exec /usr/bin/python3 -c \"{wakes}\"")]);
+        channels.listen();
+        pause();
+        let before = cpu();
+        a_while();
+        assert_eq!(cpu(), before, "microseconds of processor time");
+        tell(Request::Resume { id: kept.id });
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while cpu() < before + 20_000 {
+            assert!(Instant::now() < deadline, "it does not go on");
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+        assert!(kept.gauges.tasks() >= 3 && kept.gauges.processes().len() >= 3, "{:?}", kept.gauges.processes());
+        pause();
+        kept.gauges.reclaim();
+        kept.end(rig);
+    });
+}
+
+#[test]
+fn a_paused_sandbox_ends_with_its_jailer() {
+    let mut rig = jail!().forking();
+    let kept = rig.keep();
+    let _channels = kept.begin(&rig);
+    send(&rig.jailer.link.socket, &Request::Pause { id: kept.id }, &[]).unwrap();
+    assert!(matches!(rig.hear().0, Reply::Paused { error: None, .. }));
+    let processes = kept.gauges.processes();
+    assert_eq!(processes.len(), 2);
+    drop(rig);
+    let left: Vec<_> = processes.iter().filter(|pid| std::path::Path::new(&format!("/proc/{pid}")).exists()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 #[test]
 fn nothing_of_it_is_left_after_its_end() {
     let mut rig = jail!().forking();

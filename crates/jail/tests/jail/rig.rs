@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use fumehood_jail::cgroup::Gauges;
 use fumehood_jail::jailer::Jailer;
 use fumehood_jail::protocol::{
     ExitReport, JailLimits, JailSpec, JailerConfig, Reply, Request, RootEntry, ZygoteSpec, receive, send,
@@ -52,7 +53,7 @@ impl User {
             let (join, folder) = prepare().map_err(|error: std::io::Error| error.to_string())?;
             return Ok(Self { folder: Self::program()?, cgroup: None, join: Some(join), cgroup_folders: vec![folder] });
         }
-        for controller in ["memory", "pids", "cpu", "cpuacct"] {
+        for controller in ["memory", "pids", "cpu", "cpuacct", "freezer"] {
             let hierarchy = Path::new("/sys/fs/cgroup").join(controller);
             if !hierarchy.join("cgroup.procs").exists() {
                 return Err(format!("neither version 2 nor a version 1 hierarchy of {controller}"));
@@ -387,6 +388,7 @@ impl Rig {
 pub(crate) struct Kept {
     pub(crate) id: u64,
     forked: bool,
+    pub(crate) gauges: Gauges,
 }
 
 impl Rig {
@@ -404,9 +406,9 @@ impl Rig {
         let (reply, fds) = self.hear();
         assert!(matches!(reply, Reply::Started { id: started, .. } if started == id), "{reply:?}");
         // Its disk and its counters.
-        let gauges = fumehood_jail::cgroup::Gauges::new(fds.into_iter().skip(1).collect()).expect("counters");
+        let gauges = Gauges::new(fds.into_iter().skip(1).collect()).expect("counters");
         assert!(gauges.read().memory_peak_bytes > 0);
-        Kept { id, forked }
+        Kept { id, forked, gauges }
     }
 }
 

@@ -189,6 +189,7 @@ impl From<SessionError> for ApiError {
         match error {
             SessionError::Over { .. } => Self::new(StatusCode::GONE, "gone", format!("{error}; open a new one")),
             SessionError::Busy { .. } => Self::conflict(format!("{error}; leave out wait=false to wait for them")),
+            SessionError::Pause(_) => Self::conflict(error.to_string()),
             SessionError::Restart(_) => Self::unavailable(error.to_string()),
         }
     }

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use fumehood_engine::backend::SandboxProcess;
 use fumehood_engine::execution::{Execution, JsonMap};
 use fumehood_engine::session::{SessionInfo, SessionState};
 use fumehood_engine::spec::{ExecutionRequest, MOST_SESSION_SECONDS, SessionRequest};
@@ -134,6 +135,46 @@ pub(crate) async fn interrupt(SessionParam(session): SessionParam) -> Result<Res
 pub(crate) async fn reset(SessionParam(session): SessionParam) -> Result<Json<SessionInfo>, ApiError> {
     session.reset().await?;
     Ok(Json(session.info()))
+}
+
+/// Has everything in a session stand still, after what runs and waits: its processes keep their state and use no processor time.
+///
+/// The next execution resumes it by itself. Files can be read and written meanwhile, and it is not closed for being idle. `memory_given_back_mb` says
+/// how much memory that freed.
+#[utoipa::path(post, path = "/v1/sessions/{id}/pause", tag = "sessions",
+    params(("id" = String, Path, description = "Id of the session")),
+    responses((status = 200, description = "The session", body = SessionInfo),
+        (status = 409, description = "This host cannot freeze processes (`conflict`); the message says why", body = ErrorBody),
+        (status = 410, description = "The session has ended", body = ErrorBody), Refusals))]
+pub(crate) async fn pause(SessionParam(session): SessionParam) -> Result<Json<SessionInfo>, ApiError> {
+    session.pause().await?;
+    Ok(Json(session.info()))
+}
+
+/// Lets a paused session go on.
+#[utoipa::path(post, path = "/v1/sessions/{id}/resume", tag = "sessions",
+    params(("id" = String, Path, description = "Id of the session")),
+    responses((status = 200, description = "The session", body = SessionInfo),
+        (status = 410, description = "The session has ended", body = ErrorBody), Refusals))]
+pub(crate) async fn resume(SessionParam(session): SessionParam) -> Result<Json<SessionInfo>, ApiError> {
+    session.resume().await?;
+    Ok(Json(session.info()))
+}
+
+/// What runs in a session.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Processes {
+    /// By their number inside; the interpreter is the first.
+    processes: Vec<SandboxProcess>,
+}
+
+/// The processes in a session: its interpreter, and what executions have left running.
+#[utoipa::path(get, path = "/v1/sessions/{id}/processes", tag = "sessions",
+    params(("id" = String, Path, description = "Id of the session")),
+    responses((status = 200, description = "Processes", body = Processes), Refusals))]
+pub(crate) async fn processes(SessionParam(session): SessionParam) -> Result<Json<Processes>, ApiError> {
+    let listed = tokio::task::spawn_blocking(move || session.processes()).await;
+    Ok(Json(Processes { processes: listed.map_err(|error| ApiError::internal("list processes", &error))? }))
 }
 
 /// Body of `POST /v1/sessions/{id}/extend`.

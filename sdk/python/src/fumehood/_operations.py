@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Callable, Generic, Iterator, Mapping, Optional, Sequence, TypeVar, Union
+from typing import IO, TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar, Union
 from urllib.parse import quote
 
 from . import _json
@@ -77,8 +78,8 @@ class Operations(Generic[E]):
                     raise refusal
             yield Sleep(pause)
 
-    def _get(self, path: str, **params: Any) -> Steps[Json]:
-        reply = yield from self.send(Request("GET", path, _params(params)))
+    def _get(self, address: str, **params: Any) -> Steps[Json]:
+        reply = yield from self.send(Request("GET", address, _params(params)))
         return reply.json()
 
     def _post(self, path: str, body: Optional[Json] = None, *, repeatable: bool, **extra: Any) -> Steps[Json]:
@@ -92,7 +93,16 @@ class Operations(Generic[E]):
 
     # Executions
 
-    def begin(self, code: str, options: Mapping[str, Any], session_id: Optional[str], *, accept: str, call: str, mode: str = "sync") -> Request:
+    def begin(
+        self,
+        code: str,
+        options: Mapping[str, Any],
+        session_id: Optional[str],
+        *,
+        accept: str,
+        call: str,
+        mode: str = "sync",
+    ) -> Request:
         """The request that runs `code`; sent again it finds the run that it began."""
         if not isinstance(code, str):
             raise TypeError(f"code must be text, not {type(code).__name__}")
@@ -121,7 +131,9 @@ class Operations(Generic[E]):
         reply = yield from self.send(request)
         return self._execution(reply.json())
 
-    def stream(self, code: str, options: Mapping[str, Any], session_id: Optional[str], progress: Progress[E]) -> Steps[None]:
+    def stream(
+        self, code: str, options: Mapping[str, Any], session_id: Optional[str], progress: Progress[E]
+    ) -> Steps[None]:
         request = self.begin(code, options, session_id, accept="text/event-stream", call="stream")
         return self._events(request, progress)
 
@@ -195,7 +207,9 @@ class Operations(Generic[E]):
         cursor: Optional[str] = None
         while most is None or len(found) < most:
             limit = 100 if most is None else min(most - len(found), 100)
-            page = yield from self._get("/v1/executions", status=status, session_id=session_id, limit=limit, cursor=cursor)
+            page = yield from self._get(
+                "/v1/executions", status=status, session_id=session_id, limit=limit, cursor=cursor
+            )
             found += [self._execution(data) for data in _json.objects(page, "executions")]
             cursor = _json.maybe_text(page, "next_cursor")
             if cursor is None:
@@ -210,7 +224,9 @@ class Operations(Generic[E]):
         yield from self.send(post(f"{_execution(execution_id)}/stdin", {"data": data, "eof": eof}, repeatable=False))
 
     def output_page(self, execution_id: str, stream: str, offset: int, limit: int) -> Steps[OutputPage]:
-        return OutputPage.from_json((yield from self._get(f"{_execution(execution_id)}/output", stream=stream, offset=offset, limit=limit)))
+        return OutputPage.from_json(
+            (yield from self._get(f"{_execution(execution_id)}/output", stream=stream, offset=offset, limit=limit))
+        )
 
     def output(self, execution_id: str, stream: str) -> Steps[str]:
         """All that is kept of a stream."""
@@ -231,8 +247,10 @@ class Operations(Generic[E]):
         yield from self.artifact(url, sha256, sink)
         return bytes(sink.content)
 
-    def save_artifact(self, url: str, sha256: str, name: str, to: Union[str, os.PathLike[str], IO[bytes]]) -> Steps[Optional[Path]]:
-        sink, path = yield Work(lambda: sink_for(to, name))
+    def save_artifact(
+        self, url: str, sha256: str, name: str, to: Union[str, os.PathLike[str], IO[bytes]]
+    ) -> Steps[Optional[Path]]:
+        sink, path = yield from _sink(to, name)
         yield from self.artifact(url, sha256, sink)
         return path
 
@@ -261,10 +279,14 @@ class Operations(Generic[E]):
 
     def reset(self, session_id: str) -> Steps[SessionInfo]:
         path = f"{_session(session_id)}/reset"
-        return _session_info((yield from self._post(path, repeatable=True, patience_s=self._patience_s + _LONGEST_RUN_S)))
+        return _session_info(
+            (yield from self._post(path, repeatable=True, patience_s=self._patience_s + _LONGEST_RUN_S))
+        )
 
     def extend(self, session_id: str, ttl_s: int) -> Steps[SessionInfo]:
-        return _session_info((yield from self._post(f"{_session(session_id)}/extend", {"ttl_s": ttl_s}, repeatable=True)))
+        return _session_info(
+            (yield from self._post(f"{_session(session_id)}/extend", {"ttl_s": ttl_s}, repeatable=True))
+        )
 
     def pause(self, session_id: str) -> Steps[SessionInfo]:
         return _session_info((yield from self._post(f"{_session(session_id)}/pause", repeatable=True)))
@@ -301,7 +323,12 @@ class Operations(Generic[E]):
         )
         return StoredFile.from_json((yield from self.send(request)).json())
 
-    def upload_many(self, session_id: str, sources: Union[str, os.PathLike[str], Mapping[str, Uploadable], Sequence[Any]], folder: str) -> Steps[list[StoredFile]]:
+    def upload_many(
+        self,
+        session_id: str,
+        sources: Union[str, os.PathLike[str], Mapping[str, Uploadable], Sequence[Any]],
+        folder: str,
+    ) -> Steps[list[StoredFile]]:
         parts: tuple[Part, ...] = yield Work(lambda: tuple(_parts(sources)))
         if not parts:
             return []
@@ -320,24 +347,34 @@ class Operations(Generic[E]):
         yield from self._download(Request("GET", _file(session_id, path)), sink)
         return bytes(sink.content)
 
-    def download(self, session_id: str, path: str, to: Union[str, os.PathLike[str], IO[bytes]]) -> Steps[Optional[Path]]:
+    def download(
+        self, session_id: str, path: str, to: Union[str, os.PathLike[str], IO[bytes]]
+    ) -> Steps[Optional[Path]]:
         request = Request("GET", _file(session_id, path))
-        sink, target = yield Work(lambda: sink_for(to, path.rpartition("/")[2]))
+        sink, target = yield from _sink(to, path.rpartition("/")[2])
         yield from self._download(request, sink)
         return target
 
-    def archive(self, session_id: str, to: Union[str, os.PathLike[str], IO[bytes]], path: str, form: Optional[str]) -> Steps[Optional[Path]]:
+    def archive(
+        self, session_id: str, to: Union[str, os.PathLike[str], IO[bytes]], path: str, form: Optional[str]
+    ) -> Steps[Optional[Path]]:
         if form is None:
             form = "zip" if str(getattr(to, "name", to)).endswith(".zip") else "tar.gz"
         body = {"path": _inside(path), "format": form}
         request = post(f"{_session(session_id)}/files:archive", body, repeatable=True, accept="*/*")
         name = f"{_inside(path).rpartition('/')[2] or session_id}.{form}"
-        sink, target = yield Work(lambda: sink_for(to, name))
+        sink, target = yield from _sink(to, name)
         yield from self._download(request, sink)
         return target
 
     def list_files(self, session_id: str, path: str, recursive: bool) -> Steps[FileList]:
-        return FileList.from_json((yield from self._get(f"{_session(session_id)}/files", path=_inside(path) or None, recursive=recursive or None)))
+        return FileList.from_json(
+            (
+                yield from self._get(
+                    f"{_session(session_id)}/files", path=_inside(path) or None, recursive=recursive or None
+                )
+            )
+        )
 
     def delete_file(self, session_id: str, path: str) -> Steps[None]:
         yield from self.send(Request("DELETE", _file(session_id, path)))
@@ -358,7 +395,9 @@ class Operations(Generic[E]):
                     goes_on = reply.status == 206 and reply.headers.get("etag") == tag
                     if received and not goes_on:
                         if not (yield Work(sink.restart)):
-                            raise ProtocolError("the file changed while it was downloaded, and what it goes to cannot be rewound")
+                            raise ProtocolError(
+                                "the file changed while it was downloaded, and what it goes to cannot be rewound"
+                            )
                         received, tag = 0, None
                         if reply.status == 206:
                             yield Close()
@@ -451,6 +490,11 @@ def _unseen(steps: Steps[None]) -> Steps[None]:
             reply = yield step
         except Exception as error:
             failure = error
+
+
+def _sink(to: Union[str, os.PathLike[str], IO[bytes]], name: str) -> Steps[tuple[Sink, Optional[Path]]]:
+    opened: tuple[Sink, Optional[Path]] = yield Work(lambda: sink_for(to, name))
+    return opened
 
 
 def _params(params: Mapping[str, Any]) -> dict[str, str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Iterator, Optional, Protocol, Union
+from typing import IO, Optional, Protocol, Union
 
 Uploadable = Union[str, "os.PathLike[str]", bytes, IO[bytes]]
 """What can be uploaded: a local path, bytes, or a file open for reading in binary mode."""
@@ -38,7 +39,9 @@ class Source:
             name = getattr(content, "name", None)
             self.name = Path(name).name if isinstance(name, str) else None
         else:
-            raise TypeError(f"cannot upload {type(content).__name__}: give a local path, bytes, or a file open in binary mode")
+            raise TypeError(
+                f"cannot upload {type(content).__name__}: give a local path, bytes, or a file open in binary mode"
+            )
 
     @property
     def repeatable(self) -> bool:
@@ -66,7 +69,7 @@ class Source:
         """The content, piece by piece."""
         with self.open() as file:
             while chunk := file.read(CHUNK):
-                if isinstance(chunk, str):
+                if not isinstance(chunk, bytes):
                     raise TypeError("the file is open in text mode; open it with mode 'rb'")
                 yield chunk
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Callable, Generator, Mapping, Optional, TypeVar, Union
+from typing import Any, Callable, Optional, TypeVar, Union
 
 from ._sources import Part, Source
 from .errors import ConnectionFailed, ProtocolError
@@ -53,7 +54,9 @@ class Reply:
             data = None
         if not isinstance(data, dict):
             excerpt = self.body[:200].decode("utf-8", "replace").strip()
-            raise ProtocolError(f"the answer is no JSON object; is this the address of a Fumehood server? It begins: {excerpt!r}")
+            raise ProtocolError(
+                f"the answer is no JSON object; is this the address of a Fumehood server? It begins: {excerpt!r}"
+            )
         return data
 
 
@@ -130,7 +133,7 @@ class Retry:
         """How long to wait after so many failures (1 at least); `None` to give up."""
         if failures >= self.tries or (asked_s is not None and asked_s > self.longest_wait_s):
             return None
-        pause = min(self.first_pause_s * 2 ** (failures - 1), self.longest_pause_s)
+        pause = min(self.first_pause_s * 2.0 ** (failures - 1), self.longest_pause_s)
         pause *= 0.5 + 0.5 * self.chance()
         # Never before the server asked for.
         return pause if asked_s is None else asked_s + pause / 2

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any, Awaitable, Callable, Generic, Mapping, Optional, TypeVar, Union
+from typing import Any, Callable, Generic, Optional, TypeVar, Union
 
 import httpx
 
@@ -28,7 +29,9 @@ class Settings:
     retry: Retry
 
     @classmethod
-    def of(cls, base_url: Optional[str], api_key: Optional[str], timeout_s: float, retries: Union[int, Retry]) -> Settings:
+    def of(
+        cls, base_url: Optional[str], api_key: Optional[str], timeout_s: float, retries: Union[int, Retry]
+    ) -> Settings:
         """Checks what the caller gave; what is absent comes from the environment.
 
         Raises:
@@ -82,14 +85,17 @@ def arguments(request: Request, settings: Settings, content: Any, opened: ExitSt
     }
     if request.parts:
         given["files"] = [
-            ("file", (part.name, opened.enter_context(part.source.open()), "application/octet-stream")) for part in request.parts
+            ("file", (part.name, opened.enter_context(part.source.open()), "application/octet-stream"))
+            for part in request.parts
         ]
     elif content is not None:
         given["content"] = content
     elif request.body is not None:
         given["content"] = request.body
     if request.patience_s is not None:
-        given["timeout"] = httpx.Timeout(settings.timeout_s, connect=min(settings.timeout_s, 10.0), read=request.patience_s)
+        given["timeout"] = httpx.Timeout(
+            settings.timeout_s, connect=min(settings.timeout_s, 10.0), read=request.patience_s
+        )
     return given
 
 

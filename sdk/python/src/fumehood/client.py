@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Callable, Generator, Iterator, Mapping, Optional, Sequence, TypeVar, Union
+from typing import IO, TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union
 
 import httpx
 
@@ -271,7 +272,10 @@ class Session:
 
     def variables(self) -> dict[str, Variable]:
         """Variables as they were after the last run."""
-        return {name: Variable.from_json(about) for name, about in self._client._do(self._operations.variables(self.id)).items()}
+        return {
+            name: Variable.from_json(about)
+            for name, about in self._client._do(self._operations.variables(self.id)).items()
+        }
 
     def refresh(self) -> SessionInfo:
         """The session as it is now."""
@@ -409,7 +413,9 @@ class Client:
     def _do(self, steps: Steps[T]) -> T:
         return self._driver.value(steps)
 
-    def _run(self, code: str, options: Any, session_id: Optional[str], listeners: Listeners[Execution], check: bool) -> Execution:
+    def _run(
+        self, code: str, options: Any, session_id: Optional[str], listeners: Listeners[Execution], check: bool
+    ) -> Execution:
         if listeners:
             with self._stream(code, options, session_id) as events:
                 for event in events:

@@ -7,6 +7,7 @@
     │   └── StreamBroken          the answer broke off, and could not be taken up again
     ├── ProtocolError             the answer is not one of Fumehood's
     ├── MissingDependency         an optional package is not installed
+    ├── NotThere                  no artifact of that name, no such form of an output
     ├── ApiError                  the server refused the request
     │   └── InvalidArgument, Unauthorized, Forbidden, NotFound, Conflict, SessionGone, Busy, Unavailable, …
     └── ExecutionFailed           code did not end well (only from `raise_for_outcome()` and `check=True`)
@@ -17,8 +18,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 if TYPE_CHECKING:
     from .execution import ExecutionRecord
@@ -57,6 +59,13 @@ class ProtocolError(FumehoodError):
 
 class MissingDependency(FumehoodError, ImportError):
     """An optional package is needed for this."""
+
+
+class NotThere(FumehoodError, KeyError):
+    """An execution has no artifact of that name, an output no such form; the message says what there is."""
+
+    # A KeyError would show the message in quotes.
+    __str__ = Exception.__str__
 
 
 class ApiError(FumehoodError):

@@ -7,14 +7,24 @@ import binascii
 import html
 import json
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Generic, Iterator, Mapping, Optional, Sequence, TypeVar, Union, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Generic,
+    Optional,
+    TypeVar,
+    Union,
+    overload,
+)
 
 from . import _json
 from ._json import Json
-from .errors import execution_error
+from .errors import NotThere, execution_error
 from .tables import Table
 from .values import decode
 
@@ -63,7 +73,8 @@ class ErrorReport:
     def __str__(self) -> str:
         """In one line, and the hint in a second."""
         # Outcomes stand in for the type of what is no exception, and say nothing that the message does not.
-        text = f"{self.type}: {self.message}" if self.code == "exception" else self.message or self.type
+        told = self.message or self.type
+        text = f"{self.type}: {self.message}" if self.code == "exception" and self.message else told
         if self.line is not None:
             text += f" (line {self.line})"
         return f"{text}\nhint: {self.hint}" if self.hint else text
@@ -152,7 +163,11 @@ class Metrics:
     @classmethod
     def from_json(cls, data: Json) -> Metrics:
         return cls(
-            *(_json.number(data, name) for name in ("queue_ms", "start_ms", "duration_ms", "cpu_ms", "memory_peak_mb")),
+            queue_ms=_json.number(data, "queue_ms"),
+            start_ms=_json.number(data, "start_ms"),
+            duration_ms=_json.number(data, "duration_ms"),
+            cpu_ms=_json.number(data, "cpu_ms"),
+            memory_peak_mb=_json.number(data, "memory_peak_mb"),
             bytes_read=_json.maybe_whole(data, "bytes_read"),
             bytes_written=_json.maybe_whole(data, "bytes_written"),
             processes_peak=_json.maybe_whole(data, "processes_peak"),
@@ -174,6 +189,11 @@ class Output:
     def kind(self) -> Optional[str]:
         """`result`, `figure`, or `None` for what `display(...)` showed."""
         return _json.maybe_text(self.metadata, "kind")
+
+    @property
+    def is_figure(self) -> bool:
+        """Whether it is a figure or an image."""
+        return self.kind == "figure" or any(form in self.mime for form in IMAGES)
 
     @property
     def chart(self) -> Optional[Json]:
@@ -198,10 +218,10 @@ class Output:
         """Content in the form `mime`; text and JSON as UTF-8.
 
         Raises:
-            KeyError: there is no such form; the message names those there are.
+            NotThere: there is no such form; the message names those there are.
         """
         if mime not in self.mime:
-            raise KeyError(f"it has no form {mime!r}, but {', '.join(sorted(self.mime)) or 'none'}")
+            raise NotThere(f"it has no form {mime!r}, but {', '.join(sorted(self.mime)) or 'none'}")
         content = self.mime[mime]
         if not isinstance(content, str):
             return json.dumps(content).encode()
@@ -280,7 +300,7 @@ class Artifacts(Sequence[A]):
             if file.path == key.removeprefix("/data/"):
                 return file
         there = ", ".join(repr(file.path) for file in self._files) or "none; `collect` says which files come back"
-        raise KeyError(f"no artifact {key!r}; there: {there}")
+        raise NotThere(f"no artifact {key!r}; there: {there}")
 
     def __contains__(self, key: object) -> bool:
         return key in self._files or any(file.path == key for file in self._files)
@@ -391,7 +411,7 @@ class ExecutionRecord(Generic[A]):
     @property
     def figures(self) -> list[Output]:
         """The figures and images among `outputs`."""
-        return [output for output in self.outputs if output.kind == "figure" or any(form in output.mime for form in IMAGES)]
+        return [output for output in self.outputs if output.is_figure]
 
     @property
     def text(self) -> str:
@@ -424,10 +444,12 @@ def _text_parts(execution: ExecutionRecord[Any]) -> Iterator[str]:
     told = execution.error is not None and execution.error.code == "exception"
     if execution.failure and not told and execution.stderr:
         yield execution.stderr.rstrip("\n")
-    for number, output in enumerate(execution.outputs, 1):
-        if output in execution.figures:
+    figures = 0
+    for output in execution.outputs:
+        if output.is_figure:
+            figures += 1
             title = (output.chart or {}).get("title")
-            yield f"[figure {number}: {title}]" if isinstance(title, str) and title else f"[figure {number}]"
+            yield f"[figure {figures}: {title}]" if isinstance(title, str) and title else f"[figure {figures}]"
         elif output.kind == "result" and execution.dataframe is not None and execution.dataframe.markdown is not None:
             yield execution.dataframe.markdown
         else:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import difflib
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Optional, TypedDict, Union
 
 from ._json import Json
 
@@ -143,4 +144,6 @@ def _content(path: str, content: Content) -> Json:
         content = Path(content).read_bytes()
     if isinstance(content, (bytes, bytearray, memoryview)):
         return {"content_base64": base64.b64encode(content).decode()}
-    raise TypeError(f"files[{path!r}] must be text, bytes or a Path, not {type(content).__name__}; upload files that are open into a session")
+    raise TypeError(
+        f"files[{path!r}] must be text, bytes or a Path, not {type(content).__name__}; upload files that are open into a session"
+    )

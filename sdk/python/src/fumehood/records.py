@@ -129,4 +129,11 @@ class Pool:
 
     @classmethod
     def from_json(cls, data: Json) -> Pool:
-        return cls(*(_json.whole(data, name) for name in ("running", "queued", "capacity", "ready", "target")), raw=data)
+        return cls(
+            running=_json.whole(data, "running"),
+            queued=_json.whole(data, "queued"),
+            capacity=_json.whole(data, "capacity"),
+            ready=_json.whole(data, "ready"),
+            target=_json.whole(data, "target"),
+            raw=data,
+        )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Optional
 
 from . import _json
 from ._json import Json
@@ -88,7 +89,9 @@ class Table:
         """
         lacks = self.missing
         if lacks:
-            message = f"{self.var_name or 'table'}: {lacks}; raise preview_rows (500 at most), or have the code write a file"
+            message = (
+                f"{self.var_name or 'table'}: {lacks}; raise preview_rows (500 at most), or have the code write a file"
+            )
             if complete:
                 raise ValueError(message)
             warnings.warn(message, PartialTable, stacklevel=2)
@@ -113,7 +116,9 @@ class Table:
     def _repr_html_(self) -> str:
         names = list(self.dtypes)
         labels = _json.items(self.index, "preview") if self.index.get("levels") == 1 else []
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in (self.columns if len(self.columns) == len(names) else names))
+        head = "".join(
+            f"<th>{html.escape(name)}</th>" for name in (self.columns if len(self.columns) == len(names) else names)
+        )
         rows = []
         for position, row in enumerate(self.preview):
             label = labels[position] if position < len(labels) else position
@@ -135,7 +140,11 @@ def markdown_table(names: Sequence[str], rows: Sequence[Json], titles: Optional[
         return ""
 
     def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+        return (
+            "| "
+            + " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ") for cell in cells)
+            + " |"
+        )
 
     heads = titles if titles is not None and len(titles) == len(names) else names
     body = [line([shown(row.get(name)) for name in names]) for row in rows]
@@ -147,7 +156,7 @@ def _column(values: list[Any], dtype: str) -> Any:
     import pandas
 
     try:
-        if dtype.startswith("datetime64") or dtype.startswith("Datetime"):
+        if dtype.startswith(("datetime64", "Datetime")):
             # Offsets may change within a column (summer time), which only UTC holds.
             zoned = "," in dtype
             stamps = pandas.to_datetime(pandas.Series(values, dtype="object"), utc=zoned, format="ISO8601")
@@ -155,7 +164,9 @@ def _column(values: list[Any], dtype: str) -> Any:
             return stamps.dt.tz_convert(zone).array if zone else stamps.array
         if dtype.startswith(("timedelta64", "Duration")):
             return pandas.Series(pandas.to_timedelta(values)).array
-        if dtype in ("str", "String", "category", "bool", "object") or dtype.lower().startswith(("int", "uint", "float", "string")):
+        if dtype in ("str", "String", "category", "bool", "object") or dtype.lower().startswith(
+            ("int", "uint", "float", "string")
+        ):
             return pandas.Series(values, dtype=_POLARS.get(dtype, dtype)).array
     except (ValueError, TypeError, OverflowError, KeyError):
         pass

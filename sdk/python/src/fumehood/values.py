@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import PurePosixPath
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Optional
 from uuid import UUID
 
 
