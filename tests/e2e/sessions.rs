@@ -362,6 +362,39 @@ fn a_paused_session_stands_still_and_the_next_execution_finds_it_as_it_was() {
     assert_eq!(server.post(&format!("{id}/pause"), &json!({})).0, 410);
 }
 
+#[test]
+fn what_the_operator_shares_is_read_by_every_sandbox_and_written_by_none() {
+    let shared = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(shared.path(), Some(0), Some(0)).ok();
+    std::fs::set_permissions(shared.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    std::fs::create_dir(shared.path().join("sets")).unwrap();
+    std::fs::write(shared.path().join("sets/a b.csv"), "x\n1\n").unwrap();
+    let Some(server) = forking(&[("FUMEHOOD_PROCESS__SHARED_DIR", shared.path().to_str().unwrap())]) else { return };
+    let probe = "import os
+found = [open('/data/shared/sets/a b.csv').read(), open('shared/sets/a b.csv').read(), os.listdir('/data/shared')]
+for change in (lambda: open('/data/shared/new', 'w'), lambda: os.remove('/data/shared/sets/a b.csv'), lambda: os.rmdir('/data/shared'),
+    lambda: os.rename('/data/shared', '/data/other'), lambda: os.chmod('/data/shared/sets', 0), lambda: open('/data/shared/sets/a b.csv', 'a')):
+    try: found.append(change())
+    except OSError as error: found.append(error.errno in (13, 16, 30, 1))
+found";
+    let expected = json!(["x\n1\n", "x\n1\n", ["sets"], true, true, true, true, true, true]);
+    assert_eq!(server.succeed(probe, json!({}))["result"], expected);
+    let executed = server.succeed(probe, json!({"env": {"PYTHONHASHSEED": "1"}}));
+    assert_eq!(executed["result"], expected, "an interpreter of its own");
+    let session = Session::open(&server, &json!({}));
+    assert_eq!(session.result(probe), expected);
+    // Over HTTP it is the same folder.
+    let (status, content) = server.request("GET", &session.path("/files/shared/sets/a%20b.csv"), None);
+    assert_eq!((status, &content[..]), (200, &b"x\n1\n"[..]));
+    let listed = server.get(&session.path("/files?path=shared&recursive=true")).1;
+    let paths: Vec<_> = listed["files"].as_array().unwrap().iter().map(|file| file["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["shared/sets", "shared/sets/a b.csv"]);
+    assert_eq!(server.put(&session.path("/files/shared/x"), b"1").0, 403);
+    assert_eq!(server.request("DELETE", &session.path("/files/shared/sets"), None).0, 403);
+    assert_eq!(server.request("GET", &session.path("/files/shared/../shared/sets/a%20b.csv"), None).0, 400);
+    assert!(shared.path().join("sets/a b.csv").exists());
+}
+
 /// A form of files as browsers send it.
 fn form(files: &[(&str, &str)]) -> (String, Vec<u8>) {
     let mut body = String::new();

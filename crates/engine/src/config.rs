@@ -36,6 +36,8 @@ pub struct EngineConfig {
     pub max_artifact_bytes: u64,
     /// Where artifacts are kept.
     pub artifacts_dir: PathBuf,
+    /// Folder of the host that every sandbox sees as `/data/shared`, read-only.
+    pub shared_dir: Option<PathBuf>,
     /// Sandboxes that wait ready; `None` for none.
     pub pool: Option<PoolConfig>,
 }
@@ -60,6 +62,7 @@ impl EngineConfig {
             max_variables: 100,
             max_artifact_bytes: 256 << 20,
             artifacts_dir: data_dir.join("artifacts"),
+            shared_dir: None,
             pool: None,
         }
     }

@@ -72,6 +72,8 @@ pub(crate) struct Means {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) artifacts: Arc<ArtifactStore>,
     pub(crate) pool: Option<Arc<Pool>>,
+    /// The operator's folder that sandboxes see.
+    pub(crate) shared: Option<Arc<OwnedFd>>,
     /// Executions that may run at once, those of sessions included.
     pub(crate) places: Arc<Semaphore>,
     /// How many do.

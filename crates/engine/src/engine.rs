@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -152,7 +153,7 @@ impl Engine {
     /// An engine on one backend. Must be called on a tokio runtime when it has a pool.
     ///
     /// # Errors
-    /// When the folder for artifacts cannot be made.
+    /// When the folder for artifacts cannot be made, or that which sandboxes see cannot be opened.
     pub fn new(
         config: EngineConfig,
         backend: Arc<dyn Backend>,
@@ -160,6 +161,9 @@ impl Engine {
         ids: Arc<dyn IdSource>,
     ) -> std::io::Result<Self> {
         let artifacts = Arc::new(ArtifactStore::open(&config.artifacts_dir, config.keep_artifact_bytes)?);
+        let shared =
+            config.shared_dir.as_ref().map(|folder| File::open(folder).map(|folder| Arc::new(OwnedFd::from(folder))));
+        let shared = shared.transpose()?;
         let pool = config.pool.clone().map(|pool| Pool::start(pool, Arc::clone(&backend)));
         Ok(Self(Arc::new(Inner {
             memory: Arc::new(Semaphore::new(mebibytes(config.memory_bytes) as usize)),
@@ -171,6 +175,7 @@ impl Engine {
                 clock,
                 artifacts,
                 pool,
+                shared,
             }),
             sessions: Mutex::default(),
             ids,

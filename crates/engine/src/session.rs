@@ -156,6 +156,7 @@ struct Place {
     disk: Arc<OwnedFd>,
     owner: Option<(u32, u32)>,
     meter: Arc<dyn Meter>,
+    shared: Option<Arc<OwnedFd>>,
 }
 
 enum Command {
@@ -411,7 +412,8 @@ impl Session {
         if state.info.state.is_final() {
             return None;
         }
-        state.place.as_ref().map(|place| files::Workspace::new(Arc::clone(&place.disk), place.owner))
+        let place = state.place.as_ref()?;
+        Some(files::Workspace::new(Arc::clone(&place.disk), place.owner).with_shared(place.shared.clone()))
     }
 }
 
@@ -502,7 +504,8 @@ impl Task {
             state.info.isolation.effective = isolation.level.to_string();
             state.info.isolation.features = isolation.features.clone();
             let (control, disk, meter) = (Arc::clone(&control), Arc::clone(&disk), Arc::clone(&meter));
-            state.place = Some(Place { control, disk, owner, meter });
+            let shared = self.means.shared.clone();
+            state.place = Some(Place { control, disk, owner, meter, shared });
         }
         let mut inhabited = Inhabited {
             programs,

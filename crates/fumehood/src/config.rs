@@ -337,6 +337,8 @@ pub(crate) struct Process {
     pub(crate) cgroup_parent: Option<String>,
     /// Whether a host without usable control groups is refused.
     pub(crate) cgroups: Cgroups,
+    /// Folder of this host that every sandbox sees as `/data/shared`, read-only. What is in it must be readable by everybody.
+    pub(crate) shared_dir: Option<PathBuf>,
     /// Variables of every sandbox's environment besides the usual ones; a request's own `env` comes over them.
     pub(crate) env: BTreeMap<String, String>,
 }
@@ -348,6 +350,7 @@ impl Default for Process {
             uid_count: 65_536,
             cgroup_parent: None,
             cgroups: Cgroups::default(),
+            shared_dir: None,
             env: BTreeMap::new(),
         }
     }
@@ -602,6 +605,7 @@ impl Config {
             max_result_bytes: engine.max_result_kb.saturating_mul(1024),
             max_variables: engine.max_variables,
             max_artifact_bytes: engine.max_artifact_mb.saturating_mul(MB),
+            shared_dir: self.process.shared_dir.clone(),
             ..defaults
         }
     }

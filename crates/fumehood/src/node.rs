@@ -83,6 +83,16 @@ impl Node {
             Ok(link)
         });
         let link = launch()?;
+        let engine = match engine.shared_dir {
+            // Absolute, since it is looked for by a process that has its working directory elsewhere.
+            Some(folder) => {
+                let found = folder.canonicalize().ok().filter(|folder| folder.is_dir());
+                let found =
+                    found.with_context(|| format!("process.shared_dir: there is no folder {}", folder.display()))?;
+                EngineConfig { shared_dir: Some(found), ..engine }
+            }
+            None => engine,
+        };
         let extra_env = config.process.env.clone().into_iter().collect();
         Ok((Self { link, launch, image, runner, renewal, extra_env, config: engine, zygote: None }, process))
     }
@@ -101,7 +111,8 @@ impl Node {
             tracing::warn!(image = self.image.name, "{note}");
         }
         let runner = self.runner.display().to_string();
-        let backend = ProcessBackend::new(self.link, self.launch, self.image, runner, self.extra_env)?;
+        let shared = self.config.shared_dir.as_ref().map(|folder| folder.display().to_string());
+        let backend = ProcessBackend::new(self.link, self.launch, self.image, runner, self.extra_env, shared)?;
         let backend = match self.zygote {
             Some((config, ordinary)) => backend.with_zygote(config, ordinary),
             None => backend,

@@ -104,6 +104,7 @@ fn build_and_start(inheritance: Inheritance<'_>) -> Result<Built, JailError> {
         None => mounts::create_disk(spec.disk_bytes, spec.disk_inodes, None)?,
     };
     let disk = mounts::complete(disk, spec.shm_bytes)?;
+    mounts::show(&spec.shown)?;
     network::raise_loopback()?;
     rustix::system::sethostname(b"sandbox").at(Step::SetHostname, "sandbox")?;
     if spec.keep || spec.zygote.is_some() {

@@ -302,6 +302,17 @@ fn mount_disk(disk: OwnedFd) -> Result<OwnedFd, JailError> {
     Ok(kept)
 }
 
+/// Has folders of the root appear on the disk too, with the rights that they have there.
+pub(crate) fn show(folders: &[(String, String)]) -> Result<(), JailError> {
+    for (from, at) in folders {
+        let (from, at) = (inside(from)?, inside(at)?);
+        make_folders(at, Step::MountDisk)?;
+        let tree = clone_tree(CWD, from).at(Step::MountDisk, from.display().to_string())?;
+        attach(&tree, CWD, at).at(Step::MountDisk, at.display().to_string())?;
+    }
+    Ok(())
+}
+
 /// The same folder as an ordinary directory descriptor.
 fn reopen(folder: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     openat(folder, ".", OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())

@@ -38,6 +38,7 @@ pub(crate) fn run(means: &mut Means<'_>, owner: Owner) -> Result<(), JailError> 
             open_files: 64,
         },
         control: false,
+        shown: Vec::new(),
         waits: false,
         keep: false,
         zygote: None,

@@ -53,6 +53,9 @@ pub struct JailSpec {
     pub cwd: String,
     /// Limits.
     pub limits: JailLimits,
+    /// Folders of the root that are to be seen on the disk too: where they are, and where they appear.
+    #[serde(default)]
+    pub shown: Vec<(String, String)>,
     /// It waits for somebody to need it: until `Hurry` its program yields to those of others.
     pub waits: bool,
     /// It outlives its program: nothing is started yet, no descriptors are beside the request, and programs follow each other with

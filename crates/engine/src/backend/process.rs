@@ -88,7 +88,8 @@ struct Started {
 }
 
 impl ProcessBackend {
-    /// Takes over a jailer; `launch` starts another one should it ever die. Must be called on the runtime.
+    /// Takes over a jailer; `launch` starts another one should it ever die. Every sandbox has `extra_env`, and sees the folder `shared_dir` of the host. Must be
+    /// called on the runtime.
     ///
     /// # Errors
     /// When its socket cannot be watched.
@@ -98,6 +99,7 @@ impl ProcessBackend {
         image: Image,
         runner: String,
         extra_env: Vec<(String, String)>,
+        shared_dir: Option<String>,
     ) -> std::io::Result<Self> {
         let features = link.features.iter().cloned().collect();
         let own_uids = link.own_uids;
@@ -106,7 +108,7 @@ impl ProcessBackend {
         let conversation = shared.begin(link)?;
         // Ends with the runtime; the socket goes with it, and the jailer with the socket.
         tokio::spawn(supervise(Arc::clone(&shared), conversation, launch));
-        let latest = Arc::new(Mutex::new(Arc::new(Base::new(image, runner, extra_env, 0))));
+        let latest = Arc::new(Mutex::new(Arc::new(Base::new(image, runner, extra_env, shared_dir, 0))));
         Ok(Self { shared, latest, features, own_uids, zygotes: None })
     }
 

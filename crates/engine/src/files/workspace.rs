@@ -17,6 +17,8 @@ use crate::spec::WorkspacePath;
 pub struct Workspace {
     disk: Arc<OwnedFd>,
     owner: Owner,
+    /// What appears as `shared` in it, read-only.
+    shared: Option<Arc<OwnedFd>>,
 }
 
 /// One entry of a listing.
@@ -37,7 +39,28 @@ pub const MOST_ENTRIES: usize = 10_000;
 
 impl Workspace {
     pub(crate) fn new(disk: Arc<OwnedFd>, owner: Owner) -> Self {
-        Self { disk, owner }
+        Self { disk, owner, shared: None }
+    }
+
+    /// The same with the operator's folder in it.
+    pub(crate) fn with_shared(self, shared: Option<Arc<OwnedFd>>) -> Self {
+        Self { shared, ..self }
+    }
+
+    /// The folder that a path begins in, and the rest of the path.
+    fn root<'a>(&self, path: &'a str) -> std::io::Result<(OwnedFd, &'a str)> {
+        if let (Some(shared), Some(rest)) = (&self.shared, within_shared(path)) {
+            return Ok((shared.try_clone()?, rest));
+        }
+        Ok((workspace(&self.disk)?, path))
+    }
+
+    /// The workspace itself, to change something in it.
+    fn root_to_change(&self, path: &str) -> std::io::Result<OwnedFd> {
+        if self.shared.is_some() && within_shared(path).is_some() {
+            return Err(std::io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        Ok(workspace(&self.disk)?)
     }
 
     /// Opens a regular file for reading. Blocks.
@@ -45,9 +68,10 @@ impl Workspace {
     /// # Errors
     /// `NotFound` when there is none, `InvalidInput` when it is something else; a link is something else, also on the way to it.
     pub fn open(&self, path: &WorkspacePath) -> std::io::Result<File> {
-        let root = workspace(&self.disk)?;
+        let (root, path) = self.root(path.as_str())?;
+        let path = if path.is_empty() { "." } else { path };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        let file = File::from(open_below(&root, path.as_str(), flags, Mode::empty()).map_err(no_file)?);
+        let file = File::from(open_below(&root, path, flags, Mode::empty()).map_err(no_file)?);
         if file.metadata()?.is_file() { Ok(file) } else { Err(std::io::ErrorKind::InvalidInput.into()) }
     }
 
@@ -56,7 +80,7 @@ impl Workspace {
     /// # Errors
     /// When a folder on the way cannot be made, for example because there is a file or link of that name.
     pub fn create(&self, path: &WorkspacePath) -> std::io::Result<Upload> {
-        let root = workspace(&self.disk)?;
+        let root = self.root_to_change(path.as_str())?;
         let (folders, name) = path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()));
         let folder = make_folders(&root, self.owner, folders).map_err(no_file)?;
         // Without a name until it is whole: an upload that breaks off leaves nothing.
@@ -72,12 +96,13 @@ impl Workspace {
     /// `NotFound` when there is nothing.
     pub fn remove(&self, path: &WorkspacePath) -> std::io::Result<()> {
         let (folders, name) = path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()));
+        self.root_to_change(path.as_str())?;
         remove_tree(&self.folder(folders)?, name, 0)
     }
 
     /// Opens a folder; `""` is the workspace itself.
     pub(super) fn folder(&self, path: &str) -> std::io::Result<OwnedFd> {
-        let root = workspace(&self.disk)?;
+        let (root, path) = self.root(path)?;
         if path.is_empty() {
             return Ok(root);
         }
@@ -149,6 +174,15 @@ impl Upload {
         })?;
         Ok(false)
     }
+}
+
+/// Name of the operator's folder in a workspace.
+const SHARED: &str = "shared";
+
+/// The rest of a path that begins in the operator's folder.
+fn within_shared(path: &str) -> Option<&str> {
+    let rest = path.strip_prefix(SHARED)?;
+    if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
 }
 
 /// A link on the way, or a file where a folder should be, is no such file.

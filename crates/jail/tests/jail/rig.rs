@@ -266,6 +266,7 @@ impl Rig {
             cwd: "/data".to_owned(),
             limits: limits(),
             control: self.zygote.is_some(),
+            shown: Vec::new(),
             waits: false,
             keep: false,
             zygote: self.zygote,

@@ -79,6 +79,9 @@ fn refusal(error: &std::io::Error) -> ApiError {
     match error.kind() {
         ErrorKind::NotFound => ApiError::not_found("there is no such file in the session; links are not followed"),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => ApiError::disk_full(),
+        ErrorKind::ReadOnlyFilesystem => {
+            ApiError::forbidden("shared is the operator's folder, which is read-only here")
+        }
         ErrorKind::InvalidInput => ApiError::invalid("path", "names something that is not a regular file"),
         ErrorKind::PermissionDenied => ApiError::forbidden("the session's folders do not allow that"),
         ErrorKind::IsADirectory | ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty => {

@@ -16,6 +16,9 @@ use crate::spec::{ExecutionSpec, FieldError, IsolationLevel, Language, Limits};
 /// Where the runner appears inside.
 const RUNNER_DIR: &str = "/opt/fumehood/runner";
 
+/// What the operator shares with every sandbox: where it is, and where it appears.
+const SHARED: (&str, &str) = ("/opt/fumehood/shared", "/data/shared");
+
 /// The home inside, and matplotlib's folder in it.
 const HOME: &str = "/home/sandbox";
 const MATPLOTLIB: &str = ".config/matplotlib";
@@ -46,21 +49,31 @@ pub(super) struct Base {
     root: Vec<RootEntry>,
     /// Environment added to every sandbox, by the operator.
     extra_env: Vec<(String, String)>,
+    /// A folder of the host that every sandbox sees.
+    shared: Option<String>,
     /// Tells it from those before and after.
     pub(super) number: u64,
 }
 
 impl Base {
     /// `runner` is the folder of the runner on the host.
-    pub(super) fn new(image: Image, runner: String, extra_env: Vec<(String, String)>, number: u64) -> Self {
+    pub(super) fn new(
+        image: Image,
+        runner: String,
+        extra_env: Vec<(String, String)>,
+        shared: Option<String>,
+        number: u64,
+    ) -> Self {
         let mut root = image.entries.clone();
         root.push(RootEntry::Bind { source: runner, target: RUNNER_DIR.to_owned() });
-        Self { image, root, extra_env, number }
+        let shown = shared.clone().map(|source| RootEntry::Bind { source, target: SHARED.0.to_owned() });
+        root.extend(shown);
+        Self { image, root, extra_env, shared, number }
     }
 
     /// The version that comes after this one.
     pub(super) fn next(&self, image: Image, runner: String) -> Self {
-        Self::new(image, runner, self.extra_env.clone(), self.number + 1)
+        Self::new(image, runner, self.extra_env.clone(), self.shared.clone(), self.number + 1)
     }
 
     /// A zygote for executions like `ordinary`; whoever starts it gives it id and name.
@@ -140,6 +153,7 @@ impl Base {
             env,
             cwd: execution.cwd.clone(),
             limits: jail_limits(&execution.limits),
+            shown: self.shared.iter().map(|_| (SHARED.0.to_owned(), SHARED.1.to_owned())).collect(),
             waits: false,
             keep: false,
             control: execution.language == Language::Python,
