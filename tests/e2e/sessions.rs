@@ -242,11 +242,9 @@ fn each_execution_of_a_session_has_its_own_input_environment_and_folder() {
         "{}",
         brief(&second)
     );
-    for (field, body) in [
-        ("limits.memory_mb", json!({"limits": {"memory_mb": 64}})),
-        ("language", json!({"language": "bash"})),
-        ("template", json!({"template": "default"})),
-    ] {
+    for (field, body) in
+        [("limits.memory_mb", json!({"limits": {"memory_mb": 64}})), ("template", json!({"template": "default"}))]
+    {
         let mut body = body;
         body["code"] = json!("1");
         let (status, refused) = server.post(&session.path("/executions"), &body);
@@ -261,11 +259,7 @@ fn an_upload_that_breaks_off_leaves_nothing_and_a_full_disk_is_told() {
     session.run("1");
     let (status, answer) = server.put(&session.path("/files/big"), &vec![7; 3 << 20]);
     assert_eq!(status, 507, "{}", String::from_utf8_lossy(&answer));
-    assert_eq!(
-        session.result("import os; os.listdir('.')").as_array().unwrap().len(),
-        3,
-        "only the folders of every session"
-    );
+    assert_eq!(session.result("import os; os.listdir('.')"), json!([]), "nothing of it is left");
     let (status, _) = server.put(&session.path("/files/a/b.txt"), b"small");
     assert_eq!(status, 201);
     let (status, _) = server.put(&session.path("/files/a/b.txt"), b"other");
@@ -393,6 +387,85 @@ found";
     assert_eq!(server.request("DELETE", &session.path("/files/shared/sets"), None).0, 403);
     assert_eq!(server.request("GET", &session.path("/files/shared/../shared/sets/a%20b.csv"), None).0, 400);
     assert!(shared.path().join("sets/a b.csv").exists());
+    // Folders that code speaks of are there, and that of data sets is the operator's.
+    std::fs::create_dir(shared.path().join("datasets")).unwrap();
+    std::fs::write(shared.path().join("datasets/d"), "2").unwrap();
+    assert_eq!(session.result("open('datasets/d').read(), os.listdir('outputs')"), json!(["2", []]));
+}
+
+#[test]
+fn other_languages_run_in_a_session_with_its_files_and_leave_the_interpreter_alone() {
+    let Some(server) = forking(&[]) else { return };
+    let session = Session::open(&server, &json!({"limits": {"processes": 40}}));
+    session.run("x = 1\nimport os\nos.environ['FROM_PYTHON'] = 'p'\nos.makedirs('sub')\nprint('one')");
+    let bash = |code: &str, more: Value| {
+        let mut fields = json!({"language": "bash"});
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        session.run_with(code, fields)
+    };
+    let ran = bash(
+        "echo $FROM_PYTHON $MINE; echo bad >&2; cat; echo hi > sub/f; exit 3",
+        json!({"env": {"MINE": "m"}, "stdin": "in"}),
+    );
+    let seen = [
+        &ran["stdout"],
+        &ran["stderr"],
+        &ran["exit_code"],
+        &ran["outcome"],
+        &ran["status"],
+        &ran["interpreter_restarted"],
+    ];
+    assert_eq!(
+        seen,
+        [&json!("p m\nin"), &json!("bad\n"), &json!(3), &json!("exited"), &json!("failed"), &json!(false)],
+        "{}",
+        brief(&ran)
+    );
+    assert_eq!(session.result("x, open('sub/f').read(), os.environ.get('MINE')"), json!([1, "hi\n", null]));
+    // What it leaves running goes on and holds up nobody.
+    let begun = Instant::now();
+    let left = bash("sleep 300 & echo started", json!({}));
+    assert_eq!((&left["stdout"], &left["outcome"]), (&json!("started\n"), &json!("exited")));
+    assert!(begun.elapsed().as_secs() < 30);
+    assert_eq!(bash("pgrep -x sleep | wc -l", json!({}))["stdout"], "1\n");
+    // Ended by a signal, by its timeout, and when it does not heed that.
+    assert_eq!(bash("kill -SEGV $$", json!({}))["outcome"], "signaled");
+    for code in ["sleep 60", "trap '' INT; while :; do sleep 0.1; done", "f() { f | f & }; f; sleep 20"] {
+        let late = bash(code, json!({"timeout_ms": 500}));
+        let seen = (&late["outcome"], &late["interpreter_restarted"]);
+        assert_eq!(seen, (&json!("timed_out"), &json!(false)), "{code}: {}", brief(&late));
+        assert_eq!(session.result("x"), 1, "after {code}");
+    }
+    let missing = bash("no_such_program_zz", json!({}));
+    assert_eq!((&missing["exit_code"], missing["stderr"].as_str().unwrap().contains("not found")), (&json!(127), true));
+    let command = session.run_with("", json!({"language": "command", "argv": ["printf", "%s|", "a b", "$x"]}));
+    assert_eq!(command["stdout"], "a b|$x|", "{}", brief(&command));
+    let (status, refused) =
+        server.post(&session.path("/executions"), &json!({"code": "", "language": "command", "argv": ["zz-none"]}));
+    assert_eq!((status, &refused["error"]["field"]), (400, &json!("argv[0]")), "{refused}");
+    let long = format!("# {}\necho end", "x".repeat(200_000));
+    assert_eq!(bash(&long, json!({}))["stdout"], "end\n");
+    if server.speaks("javascript") {
+        let node = session
+            .run_with("console.log(await Promise.resolve(1 + 1)); process.exit(4)", json!({"language": "javascript"}));
+        assert_eq!((&node["stdout"], &node["exit_code"]), (&json!("2\n"), &json!(4)), "{}", brief(&node));
+    }
+    // Open input comes to it too, and an interrupt ends it.
+    let (_, begun) = server.post(
+        &session.path("/executions"),
+        &json!({"code": "read a; echo got $a; sleep 60", "language": "bash", "mode": "async", "stdin_open": true}),
+    );
+    let at = format!("/v1/executions/{}", begun["id"].as_str().unwrap());
+    assert_eq!(server.post(&format!("{at}/stdin"), &json!({"data": "it\n"})).0, 202);
+    wait_for(|| (server.get(&at).1["stdout"] == "got it\n").then_some(()));
+    session.post("/interrupt");
+    let ended = wait_for(|| Some(server.get(&at).1).filter(|execution| execution["finished_at"].is_string()));
+    assert_eq!((&ended["outcome"], session.result("x")), (&json!("signaled"), json!(1)), "{}", brief(&ended));
+    // The same limits again are no contradiction, others are.
+    assert_eq!(session.run_with("x", json!({"limits": {"processes": 40, "network": false}}))["result"], 1);
+    let (status, refused) =
+        server.post(&session.path("/executions"), &json!({"code": "1", "limits": {"processes": 41}}));
+    assert_eq!((status, &refused["error"]["field"]), (400, &json!("limits.processes")));
 }
 
 /// A form of files as browsers send it.

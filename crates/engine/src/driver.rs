@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use fumehood_wire::{Ack, Execute, GuestDecoder, GuestFrame, GuestResult, HostFrame, MAX_GUEST_PAYLOAD, Mode, VERSION};
+use fumehood_wire::{
+    Ack, Execute, GuestDecoder, GuestFrame, GuestResult, HostFrame, MAX_GUEST_PAYLOAD, Mode, Program, VERSION,
+};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -281,6 +283,8 @@ pub(crate) struct Site<'a> {
     pub(crate) disk: &'a OwnedFd,
     pub(crate) owner: Option<(u32, u32)>,
     pub(crate) isolation: &'a BackendReport,
+    /// Run as a child of the interpreter, instead of code in it.
+    pub(crate) program: Option<Program>,
     /// What the sandbox has used so far.
     pub(crate) counters: &'a (dyn Fn() -> Counters + Sync),
 }
@@ -300,7 +304,9 @@ pub(crate) async fn drive_in_session(job: Job<'_>, live: Live, site: Site<'_>) -
         return (job.record.ended_early(stamp, Outcome::Infra, Some(Fault::Infra), error), Some(live));
     };
     let now = Instant::now();
-    let follower = Follower::on(&job, Arc::clone(&site.control), live, disk, (site.owner, None), Mode::Cell, now);
+    let place = (site.owner, None);
+    let mut follower = Follower::on(&job, Arc::clone(&site.control), live, disk, place, Mode::Cell, now);
+    follower.program = site.program;
     follower.follow_in_session(site.counters).await
 }
 
@@ -314,6 +320,8 @@ struct Follower<'a> {
     job: &'a Job<'a>,
     /// The writer of standard input; it ends with this.
     feeder: JoinSet<()>,
+    /// In a session: run as a child of the interpreter, instead of code in it.
+    program: Option<Program>,
     control: Arc<dyn Control>,
     live: Live,
     disk: OwnedFd,
@@ -383,6 +391,7 @@ impl<'a> Follower<'a> {
         Self {
             job,
             feeder: JoinSet::new(),
+            program: None,
             control,
             runner: live.to_guest.is_some(),
             live,
@@ -407,6 +416,7 @@ impl<'a> Follower<'a> {
     /// As [`Self::follow`], in an interpreter that stays.
     async fn follow_in_session(mut self, counters: &(dyn Fn() -> Counters + Sync)) -> (Execution, Option<Live>) {
         let before = counters();
+        self.make_standing_folders();
         if let Err(error) = files::write_all(&self.disk, self.owner, &self.job.spec.files) {
             return (self.conclude_unprepared(&ExitReport::default(), &error), Some(self.live));
         }
@@ -441,7 +451,9 @@ impl<'a> Follower<'a> {
             // What a program of its own would have ended with.
             None => {
                 let code = self.claim.as_ref().map_or(0, |claim| claim.exit_code);
-                ExitReport { ended: Some(Ended::Exited(code)), ..ExitReport::default() }
+                let ended =
+                    if self.program.is_some() && code < 0 { Ended::Signaled(-code) } else { Ended::Exited(code) };
+                ExitReport { ended: Some(ended), ..ExitReport::default() }
             }
             Some(report) => report,
         };
@@ -495,11 +507,17 @@ impl<'a> Follower<'a> {
     /// Writes files and lets the program start.
     fn prepare(&mut self) -> std::io::Result<()> {
         // Tens of megabytes into memory at most: quick enough to stay on this thread.
+        self.make_standing_folders();
         files::write_all(&self.disk, self.owner, &self.job.spec.files)?;
         if !self.runner {
             self.begin();
         }
         self.gate.as_ref().map_or(Ok(()), open_gate)
+    }
+
+    fn make_standing_folders(&self) {
+        let Job { means, spec, .. } = self.job;
+        files::make_standing_folders(&self.disk, self.owner, means.shared.as_deref(), &spec.code);
     }
 
     /// The user's code begins now.
@@ -712,7 +730,7 @@ impl<'a> Follower<'a> {
         let execute = Execute {
             version: VERSION,
             id: self.job.record.id.to_string(),
-            code: spec.code.clone(),
+            code: if self.program.is_some() { String::new() } else { spec.code.clone() },
             filename: CODE_NAME.to_owned(),
             mode: self.mode,
             has_input: spec.input.is_some(),
@@ -730,6 +748,7 @@ impl<'a> Follower<'a> {
                 String::new()
             },
             stdin_pipe: pipe.is_some(),
+            program: self.program.clone(),
             cwd: (self.mode == Mode::Cell && !spec.cwd.is_empty()).then(|| spec.cwd.clone()),
             env: spec.env.clone(),
         };

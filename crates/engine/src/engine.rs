@@ -283,6 +283,7 @@ impl Engine {
         if inner.draining.load(Ordering::Acquire) {
             return Err(SubmitError::Draining);
         }
+        inner.means.backend.accepts(&spec)?;
         let queued = session.queued();
         if queued >= inner.means.config.queue_size {
             metrics::counter!("fumehood_executions_refused_total", "reason" => "queue_full").increment(1);

@@ -496,7 +496,6 @@ impl Task {
             step: "prepare the session's files".to_owned(),
             cause: cause.to_string(),
         };
-        files::make_session_folders(&disk, owner).map_err(|error| failed(&error))?;
         files::write_all(&disk, owner, &session.spec.base.files).map_err(|error| failed(&error))?;
         let disk = Arc::new(disk);
         {
@@ -712,10 +711,19 @@ impl Task {
                     .to_owned(),
             });
         }
+        let program = match inhabited.programs.program(spec) {
+            Ok(program) => program,
+            Err(error) => {
+                self.rest();
+                let error = ExecutionError::of(Outcome::Infra, error.to_string(), None);
+                return record.ended_early(stamp, Outcome::Infra, Some(Fault::User), error);
+            }
+        };
         let Some(live) = inhabited.live.take() else { return record.broke_off(stamp) };
         let Inhabited { meter, control, disk, owner, isolation, .. } = &*inhabited;
         let counters = || meter.counters();
-        let site = Site { control: Arc::clone(control), disk, owner: *owner, isolation, counters: &counters };
+        let control = Arc::clone(control);
+        let site = Site { control, disk, owner: *owner, isolation, program, counters: &counters };
         let job = Job { means: &self.means, record, spec, queued: accepted.elapsed() };
         let (mut execution, live) = driver::drive_in_session(job, live, site).await;
         execution.interpreter_restarted |= restarted;

@@ -122,6 +122,8 @@ pub struct LimitsRequest {
     pub open_files: Option<i64>,
     /// Output kept per stream.
     pub output_kb: Option<i64>,
+    /// Whether there is a network. Only `false` for now: no sandbox has any.
+    pub network: Option<bool>,
 }
 
 /// A file to write into the workspace before the code runs: exactly one of the two contents.
@@ -565,15 +567,12 @@ impl SessionRequest {
 }
 
 impl ExecutionRequest {
-    /// As [`Self::validate`], for an execution in a session, which has the session's template, isolation and limits.
+    /// As [`Self::validate`], for an execution in a session, which has the session's template, isolation and limits. Other languages than Python run as
+    /// children of its interpreter.
     ///
     /// # Errors
     /// The first field that is wrong, or that only a session as a whole can have.
     pub fn validate_within(mut self, session: &SessionSpec, policy: &LimitPolicy) -> Result<ExecutionSpec, FieldError> {
-        if self.language != Language::Python {
-            let message = "a session runs python; from there other programs can be started with subprocess";
-            return Err(FieldError::new("language", message));
-        }
         let of_the_session = "is that of the session and cannot be changed for one execution";
         if self.template.is_some() {
             return Err(FieldError::new("template", of_the_session));
@@ -581,16 +580,21 @@ impl ExecutionRequest {
         if self.isolation != IsolationLevel::Auto && self.isolation != session.base.isolation {
             return Err(FieldError::new("isolation", of_the_session));
         }
-        let LimitsRequest { memory_mb, cpu, processes, disk_mb, file_size_mb, open_files, output_kb: _ } = &self.limits;
-        let given = [
-            ("memory_mb", memory_mb.is_some()),
-            ("cpu", cpu.is_some()),
-            ("processes", processes.is_some()),
-            ("disk_mb", disk_mb.is_some()),
-            ("file_size_mb", file_size_mb.is_some()),
-            ("open_files", open_files.is_some()),
+        // Saying what holds anyway is no error: many callers send the same limits with everything.
+        let limits = &session.base.limits;
+        let other =
+            |given: Option<i64>, bytes: u64| given.is_some_and(|given| u64::try_from(given).ok() != Some(bytes));
+        let LimitsRequest { memory_mb, cpu, processes, disk_mb, file_size_mb, open_files, output_kb: _, network: _ } =
+            &self.limits;
+        let others = [
+            ("memory_mb", other(*memory_mb, limits.memory_bytes >> 20)),
+            ("cpu", cpu.is_some_and(|cpu| (cpu - limits.cpu).abs() > f64::EPSILON)),
+            ("processes", other(*processes, limits.processes)),
+            ("disk_mb", other(*disk_mb, limits.disk_bytes >> 20)),
+            ("file_size_mb", other(*file_size_mb, limits.file_size_bytes >> 20)),
+            ("open_files", other(*open_files, limits.open_files)),
         ];
-        if let Some((name, _)) = given.into_iter().find(|(_, given)| *given) {
+        if let Some((name, _)) = others.into_iter().find(|(_, other)| *other) {
             return Err(FieldError::new(format!("limits.{name}"), of_the_session));
         }
         self.isolation = session.base.isolation;
@@ -699,6 +703,9 @@ impl LimitsRequest {
         let megabytes = |field, given, least, most: u64, default: u64| -> Result<u64, FieldError> {
             Ok(bounded::<u64>(field, given, least, most / MB, (default / MB).max(least))? * MB)
         };
+        if self.network == Some(true) {
+            return Err(FieldError::new("limits.network", "must be false: this node gives no sandbox a network"));
+        }
         let disk_bytes = megabytes("limits.disk_mb", self.disk_mb, 1, max.disk_bytes, default.disk_bytes)?;
         let cpu = self.cpu.unwrap_or(default.cpu);
         // Below a hundredth of a core the kernel's quota has no meaning. Written so that NaN fails too.

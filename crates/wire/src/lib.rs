@@ -87,12 +87,33 @@ pub struct Execute {
     /// A pipe comes beside this frame (`SCM_RIGHTS`), which is the standard input of this execution.
     #[serde(default)]
     pub stdin_pipe: bool,
+    /// A program to run as a child of the interpreter instead of `code`; the exit code in the result is then its own, or minus the signal that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
     /// Directory to enter first; the present one otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     /// Environment variables of the caller's, for an interpreter that was started before it was known whose it would be.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+}
+
+/// A program in another language, in a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Absolute path of the program, and its arguments.
+    pub argv: Vec<String>,
+    /// Its code, where that is too long for an argument.
+    pub script: Option<Script>,
+}
+
+/// A file that a program is started with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Script {
+    /// Absolute path inside; what is there is replaced.
+    pub path: String,
+    /// Its text.
+    pub text: String,
 }
 
 /// How an execution ends.

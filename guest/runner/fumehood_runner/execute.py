@@ -14,7 +14,7 @@ from typing import Any
 
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
-from . import names, process, source, tables, text, values, variables, wire
+from . import names, process, programs, source, tables, text, values, variables, wire
 from .display import PLAIN, TEXT_LIMIT, Publisher
 from .errors import ErrorReport
 from .figures import PNG, Figures, choose_backend
@@ -43,6 +43,7 @@ class Request:
     cwd: str | None = None
     stdin: str = ""
     stdin_pipe: bool = False
+    program: dict | None = None
     network: bool = False
     max_variables: int = 100
     max_result_bytes: int = 1_000_000
@@ -266,11 +267,15 @@ class Execution:
         parts = {"result": None, "dataframe": None, "variables": {}}
         exit_code, kind = 1, "exception"
         try:
-            runner.interrupts.allow()
-            self._value, self._failure = runner.call_user(self._prepare_and_run)
-            if request.mode == "script":
-                process.disarm_timers()
-            exit_code, kind = self._verdict()
+            if request.program:
+                status, self._failure = runner.call_user(self._run_other)
+                exit_code, kind = (status, "exit") if self._failure is None else self._verdict()
+            else:
+                runner.interrupts.allow()
+                self._value, self._failure = runner.call_user(self._prepare_and_run)
+                if request.mode == "script":
+                    process.disarm_timers()
+                exit_code, kind = self._verdict()
             self._collect(parts, kind)
         except KeyboardInterrupt as e:
             # Interrupted while collecting: a limit struck, and the answer says so.
@@ -322,6 +327,11 @@ class Execution:
                     self._tell_shell("post_execute")
                     self._tell_shell("post_run_cell", lambda: ExecutionResult(self._info()))
         return value
+
+    def _run_other(self):
+        """The exit code of a program that is not Python."""
+        self._enter_environment()
+        return programs.Program(**self._request.program).run(self._runner.streams.write_error)
 
     def _tell_shell(self, event, about=None):
         """Call whoever has registered for an event of IPython's; hardly anybody has."""

@@ -9,7 +9,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional
+from typing import Any, Callable, ClassVar, Optional
 
 from fumehood import AsyncClient, AsyncExecution, AsyncSession, NotFound, SessionGone
 
@@ -33,6 +33,7 @@ class RunCodeTool:
     """
 
     name = "run_code"
+    risk_level = "medium"
     description = (
         "Runs Python code in a sandbox. Variables and files stay. Returns what was printed, shown and returned."
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Iterator, Optional, TypeVar
+from collections.abc import Iterator
+from typing import Any, Callable, Optional, TypeVar
 
 import httpx
 import pytest

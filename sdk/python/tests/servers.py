@@ -6,8 +6,9 @@ import json
 import socket
 import struct
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Optional
 from urllib.parse import urlsplit
 
 
@@ -212,5 +213,16 @@ def _read_request(connection: socket.socket) -> Optional[Asked]:
         whole = lambda: len(body) >= length  # noqa: E731
     while not whole():
         body += connection.recv(65536)
+    if headers.get("transfer-encoding") == "chunked":
+        body = _joined(body)
     method, path, _ = first.split(" ", 2)
     return Asked(method, path, headers, body)
+
+
+def _joined(chunked: bytes) -> bytes:
+    body = b""
+    while chunked:
+        size, _, rest = chunked.partition(b"\r\n")
+        length = int(size, 16)
+        body, chunked = body + rest[:length], rest[length + 2 :]
+    return body

@@ -6,8 +6,8 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 import pytest
 from analyze_data import AnalyzeDataTool
@@ -60,7 +60,9 @@ def test_tools_tell_what_went_wrong(url: str) -> None:
             answer = await AnalyzeDataTool(sandbox).analyze("/data/missing.csv")
             assert not answer["success"]
             assert "FileNotFoundError" in answer["error"]
-            answer = await TableOperationTool(sandbox, add_total).operate("x", ["/data/missing.csv"], "/data/outputs/o.csv")
+            answer = await TableOperationTool(sandbox, add_total).operate(
+                "x", ["/data/missing.csv"], "/data/outputs/o.csv"
+            )
             assert not answer["success"]
             direct = AnalyzeDataTool(sandbox, lambda _path, _kind: "result = {'data': [1]}")
             assert (await direct.analyze("", ""))["return_value"] == {"data": [1]}

@@ -109,7 +109,7 @@ def test_what_must_not_happen_twice_is_sent_once(faulty: FaultyServer) -> None:
         for once in (session.interrupt, lambda: patient.client.send_stdin("exe_1", "x")):
             before = len(faulty.asked)
             with pytest.raises(fumehood.ConnectionFailed):
-                once()  # type: ignore[operator]
+                once()
             assert len(faulty.asked) == before + 1
 
 
@@ -134,7 +134,9 @@ def test_a_stream_that_breaks_before_its_first_event_starts_the_code_once(faulty
 
 
 def test_events_that_come_twice_are_given_once(faulty: FaultyServer) -> None:
-    with Patient(faulty.will(Answer.events(STARTED, STDOUT, drop=True), Answer.events(STARTED, STDOUT, RESULT))) as patient:
+    with Patient(
+        faulty.will(Answer.events(STARTED, STDOUT, drop=True), Answer.events(STARTED, STDOUT, RESULT))
+    ) as patient:
         heard: list[str] = []
         assert patient.client.run("x", on_stdout=heard.append).ok
     assert heard == ["hi\n"]
@@ -167,14 +169,16 @@ def test_garbage_is_told_from_a_broken_connection(faulty: FaultyServer) -> None:
             (lambda: patient.client.health(), "no JSON object"),
         ):
             with pytest.raises(fumehood.ProtocolError, match=words):
-                ask()  # type: ignore[no-untyped-call]
+                ask()
         assert patient.pauses == []
 
 
 def test_refusals_of_others_are_errors_all_the_same(faulty: FaultyServer) -> None:
-    with Patient(faulty.will(Answer(403, b"<h1>proxy says no</h1>"))) as patient:
-        with pytest.raises(fumehood.Forbidden, match="proxy says no"):
-            patient.client.run("1")
+    with (
+        Patient(faulty.will(Answer(403, b"<h1>proxy says no</h1>"))) as patient,
+        pytest.raises(fumehood.Forbidden, match="proxy says no"),
+    ):
+        patient.client.run("1")
     with Patient(faulty.will(Answer(502, b"bad gateway")), tries=2) as patient:
         with pytest.raises(fumehood.Unavailable):
             patient.client.run("1")
@@ -194,7 +198,7 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
         raise httpx.ReadTimeout("", request=request)
 
     with Patient("http://server", tries=2, transport=httpx.MockTransport(silent)) as patient:
-        with pytest.raises(fumehood.ConnectionFailed, match=r"silent for 61.5 s \(POST /v1/executions\)"):
+        with pytest.raises(fumehood.ConnectionFailed, match=r"silent for 61\.5 s \(POST /v1/executions\)"):
             patient.client.run("1", timeout_ms=1500)
 
 
@@ -210,7 +214,14 @@ def test_an_event_may_come_in_any_pieces(faulty: FaultyServer) -> None:
 
 
 def test_an_execution_of_another_version_is_read_as_far_as_it_is_known(faulty: FaultyServer) -> None:
-    odd = {**EXECUTION, "new_field": 1, "metrics": None, "outputs": [3, {"mime": None}], "dataframe": {"shape": [1]}, "created_at": "soon"}
+    odd = {
+        **EXECUTION,
+        "new_field": 1,
+        "metrics": None,
+        "outputs": [3, {"mime": None}],
+        "dataframe": {"shape": [1]},
+        "created_at": "soon",
+    }
     with Patient(faulty.will(Answer.of(odd))) as patient:
         execution = patient.client.run("1")
     assert execution.ok
@@ -221,7 +232,13 @@ def test_an_execution_of_another_version_is_read_as_far_as_it_is_known(faulty: F
 
 
 def test_an_artifact_with_the_wrong_content_is_refused(faulty: FaultyServer, tmp_path: Path) -> None:
-    about = {"path": "a.txt", "size": 1, "sha256": "0" * 64, "mime": "text/plain", "url": "/v1/executions/exe_1/artifacts/a.txt"}
+    about = {
+        "path": "a.txt",
+        "size": 1,
+        "sha256": "0" * 64,
+        "mime": "text/plain",
+        "url": "/v1/executions/exe_1/artifacts/a.txt",
+    }
     with Patient(faulty.will(Answer.of({**EXECUTION, "artifacts": [about]}), Answer(200, b"x"))) as patient:
         artifact = patient.client.run("1").artifacts[0]
         with pytest.raises(fumehood.ProtocolError, match="hash"):
@@ -388,6 +405,12 @@ def test_settings_come_from_the_environment(faulty: FaultyServer, monkeypatch: p
         assert "secret" not in repr(client)
     assert faulty.asked[0].headers["authorization"] == "Bearer secret"
     assert faulty.asked[0].headers["user-agent"].startswith("fumehood-python/")
+
+
+def test_a_missing_key_is_said_with_where_to_put_it(faulty: FaultyServer) -> None:
+    with Client(faulty.will(Answer.refusal(401, "unauthorized", "an API key is needed"))) as client:
+        with pytest.raises(fumehood.Unauthorized, match="an API key is needed .*FUMEHOOD_API_KEY"):
+            client.run("1")
 
 
 def test_an_address_may_have_a_path(faulty: FaultyServer) -> None:

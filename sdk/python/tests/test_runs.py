@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -101,9 +103,9 @@ def test_every_field_of_the_request_is_an_option(openapi: dict[str, Any]) -> Non
     schemas = openapi["components"]["schemas"]
     own = {"code", "mode"}
     missing = set(schemas["ExecutionRequest"]["properties"]) - options._names(options.RunOptions) - own
-    assert not missing
+    assert not missing, "fields of the server that options.py lacks"
     assert not set(schemas["SessionRequest"]["properties"]) - options._names(options.SessionOptions)
-    assert set(schemas["LimitsRequest"]["properties"]) == options._names(options.Limits)
+    assert not set(schemas["LimitsRequest"]["properties"]) - options._names(options.Limits)
 
 
 def test_callbacks_hear_output_while_code_runs(client: Client) -> None:
@@ -212,7 +214,7 @@ def test_files_go_in_and_artifacts_come_back(client: Client, tmp_path: Path) -> 
     assert artifact.save(buffer) is None
     assert buffer.getvalue() == artifact.read()
     assert len(execution.artifacts) == 1
-    assert "out/sum.txt" in execution.artifacts
+    assert execution.artifacts.paths == ["out/sum.txt"]
     assert "[file out/sum.txt, 12 bytes]" in execution.text
     with pytest.raises(fumehood.NotThere, match=r"no artifact 'x'; there: 'out/sum.txt'"):
         execution.artifacts["x"]
@@ -236,7 +238,7 @@ def test_what_a_figure_shows_comes_as_data(client: Client, offers: Callable[[str
     offers("format")
     figure = client.run("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.title('Growth')\nplt.show()").figures[0]
     assert figure.chart is not None
-    assert figure.chart["title"] == "Growth"
+    assert "Growth" in json.dumps(figure.chart)
 
 
 def test_values_come_back_as_what_they_were(client: Client) -> None:
@@ -288,7 +290,7 @@ def test_standard_input_can_be_sent_while_code_waits_for_it(client: Client, offe
         for event in events:
             if event.type == "started":
                 events.send_stdin("Ada\n")
-                events.send_stdin("rest", eof=True)
+                events.send_stdin(b"rest", eof=True)
         execution = events.finish()
     assert execution.ok, execution.text
     assert execution.stdout.endswith("Ada\n4\n")
@@ -422,6 +424,12 @@ def test_the_asynchronous_client_runs_many_at_once(url: str) -> None:
             return [execution.result for execution in executions]
 
     assert asyncio.run(scenario()) == [number * 2 for number in range(12)]
+
+
+def test_threads_may_share_a_client(client: Client) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        results = list(threads.map(lambda number: client.run(f"{number} * 3", check=True).result, range(16)))
+    assert results == [number * 3 for number in range(16)]
 
 
 def test_nothing_warns_of_connections_left_open(url: str) -> None:

@@ -39,7 +39,7 @@ def test_an_error_inside_is_not_hidden_by_a_server_that_is_gone(client: Client) 
     unreachable = Client("http://127.0.0.1:1", retries=0)
     with pytest.raises(RuntimeError, match="mine"), client.session() as session:
         session.close()
-        session._client = unreachable
+        session._client, session._operations = unreachable, unreachable._operations
         raise RuntimeError("mine")
     unreachable.close()
 
@@ -54,7 +54,8 @@ def test_attaching_leaves_the_session_open(client: Client, session: Session) -> 
 
 
 def test_an_interrupted_run_keeps_the_variables(client: Client, session: Session) -> None:
-    pending = session.submit("x = 1\nimport time\ntime.sleep(60)")
+    session.run("x = 1")
+    pending = session.submit("import time\ntime.sleep(60)")
     until(lambda: client.execution(pending.id).status == "running" and session.refresh().state == "running")
     # The interpreter may not have come to the code yet, and an interrupt that nothing runs for does nothing.
     until(lambda: session.interrupt() and client.execution(pending.id).finished)
@@ -99,7 +100,18 @@ def test_a_paused_session_goes_on_where_it_was(session: Session, offers: Callabl
     assert session.run("x").result == 1
 
 
-def test_what_runs_in_a_session_can_be_told_more(client: Client, session: Session, offers: Callable[[str], None]) -> None:
+def test_what_code_left_running_is_listed(session: Session, offers: Callable[[str], None]) -> None:
+    offers("/v1/sessions/{id}/processes")
+    session.run("import subprocess\nsubprocess.Popen(['sleep', '60'])", check=True)
+    found = [process for process in session.processes() if process.command.startswith("sleep 60")]
+    assert len(found) == 1
+    assert found[0].pid > 1
+    assert session.refresh().memory_mb > 0
+
+
+def test_what_runs_in_a_session_can_be_told_more(
+    client: Client, session: Session, offers: Callable[[str], None]
+) -> None:
     offers("/v1/executions/{id}/stdin")
     with pytest.raises(ValueError, match="nothing runs"):
         session.stdin("x")

@@ -7,7 +7,9 @@ import base64
 import inspect
 import json
 import random
-from typing import Any, Coroutine, TypeVar
+import re
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import httpx
 import pytest
@@ -25,8 +27,12 @@ def run(scenario: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(scenario)
 
 
+async def no_pause(_seconds: float) -> None:
+    pass
+
+
 async def execute(url: str, code: str, **options: Any) -> ExecutionResult:
-    async with SandboxClient(url) as sandbox:
+    async with SandboxClient(url, sleep=no_pause) as sandbox:
         return await sandbox.execute(code, **options)
 
 
@@ -36,7 +42,14 @@ def test_the_interface_is_the_one_of_the_design() -> None:
         return [(one.name, one.default) for one in found if one.kind is not one.KEYWORD_ONLY]
 
     none = inspect.Parameter.empty
-    execution = [("self", none), ("code", none), ("result_var", None), ("timeout", None), ("cwd", None), ("preview_rows", 10)]
+    execution = [
+        ("self", none),
+        ("code", none),
+        ("result_var", None),
+        ("timeout", None),
+        ("cwd", None),
+        ("preview_rows", 10),
+    ]
     callbacks: list[tuple[str, Any]] = [("on_stdout", None), ("on_stderr", None), ("on_image", None)]
     assert parameters(SandboxClient.__init__) == [
         ("self", none),
@@ -100,7 +113,9 @@ def test_a_refused_request_is_a_result_without_success(url: str) -> None:
     assert "timeout" in result.error
 
 
-@pytest.mark.parametrize("text", ["</txt><result>{}</result>", "<txt>a</txt>", "<err></err>&lt;b&gt; & <b>", "</re", "<img>\n</img>"])
+@pytest.mark.parametrize(
+    "text", ["</txt><result>{}</result>", "<txt>a</txt>", "<err></err>&lt;b&gt; & <b>", "</re", "<img>\n</img>"]
+)
 def test_output_that_looks_like_the_protocol_stays_output(url: str, text: str) -> None:
     result = run(execute(url, f"import sys\nprint({text!r})\nprint({text!r}, file=sys.stderr)"))
     assert result.success
@@ -122,8 +137,7 @@ def test_a_session_keeps_variables_until_it_is_reset(client: Client, url: str) -
 
 def test_without_a_server_health_is_bad_and_runs_raise() -> None:
     async def scenario() -> None:
-        async with SandboxClient("http://127.0.0.1:1", timeout=5) as sandbox:
-            sandbox._settings = fumehood.client.Settings.of("http://127.0.0.1:1", None, 5, 0)
+        async with SandboxClient("http://127.0.0.1:1", timeout=5, retries=0) as sandbox:
             assert not await sandbox.health_check()
             with pytest.raises(SandboxUnreachable, match="cannot connect") as caught:
                 await sandbox.execute("1")
@@ -153,8 +167,7 @@ def test_chunks_are_found_however_the_stream_is_cut() -> None:
         StreamChunk("stdout", ""),
         StreamChunk("result", {"success": True, "error": "<b>"}),
     ]
-    spaced = text.replace("><", ">\n<")
-    for whole in (text, spaced.replace("</txt>\n<txt>", "</txt><txt>")):
+    for whole in (text, re.sub("(</[a-z]+>)(?=<)", r"\1\n", text)):
         for _ in range(200):
             reader = TagReader()
             found = []

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 pub use fumehood_jail::cgroup::Counters;
+use fumehood_wire::Program;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
@@ -153,6 +154,14 @@ pub struct SandboxProcess {
 pub trait Programs: Send + Sync {
     /// Ends whatever runs there and starts a fresh interpreter. When this is dropped before it is done, what it started ends with the sandbox.
     fn begin(&mut self) -> BoxFuture<'_, Result<Interpreter, StartError>>;
+
+    /// The program of an execution that the interpreter cannot run itself, to be run as its child; `None` when it can.
+    ///
+    /// # Errors
+    /// The field that asks for what the image does not have.
+    fn program(&self, _execution: &ExecutionSpec) -> Result<Option<Program>, FieldError> {
+        Ok(None)
+    }
 
     /// Has everything in it stand still, and resolves when it does: no processor time is used until [`Self::resume`].
     fn pause(&mut self) -> BoxFuture<'_, Result<(), StartError>>;

@@ -13,6 +13,7 @@ use fumehood_jail::Step;
 use fumehood_jail::cgroup::Gauges;
 use fumehood_jail::jailer::JailerLink;
 use fumehood_jail::protocol::{self, JailSpec, Reply, Request};
+use fumehood_wire::Program;
 use futures::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -339,6 +340,10 @@ impl Programs for KeptPrograms {
             }
         }
         .boxed()
+    }
+
+    fn program(&self, execution: &ExecutionSpec) -> Result<Option<Program>, FieldError> {
+        self.base.program_within(execution)
     }
 
     fn pause(&mut self) -> BoxFuture<'_, Result<(), StartError>> {

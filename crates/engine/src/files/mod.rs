@@ -151,16 +151,25 @@ pub(crate) fn find(
     Ok((files, complete))
 }
 
-/// Folders that every session has, as the TableMind documents name them. `shared` is for what the operator puts there.
-const SESSION_FOLDERS: [&str; 3] = ["uploads", "outputs", "datasets"];
+/// Folders of a workspace that code of TableMind takes for granted. They are made when code speaks of them, so that a workspace in which nothing was put is
+/// empty.
+const STANDING_FOLDERS: [&str; 3] = ["uploads", "outputs", DATASETS];
+/// The one of them that is the operator's, where the operator has one of that name.
+const DATASETS: &str = "datasets";
 
-/// Makes the folders of a new session.
-pub(crate) fn make_session_folders(disk: &OwnedFd, owner: Owner) -> rustix::io::Result<()> {
-    let root = workspace(disk)?;
-    for folder in SESSION_FOLDERS {
-        make_folders(&root, owner, folder)?;
+/// Makes the standing folders that `code` speaks of.
+///
+/// What code has put in their place stays, and a workspace without room gets none: the code then says what it misses.
+pub(crate) fn make_standing_folders(disk: &OwnedFd, owner: Owner, shared: Option<&OwnedFd>, code: &str) {
+    for folder in STANDING_FOLDERS.into_iter().filter(|folder| code.contains(folder)) {
+        let Ok(root) = workspace(disk) else { return };
+        let operators = |shared: &&OwnedFd| open_below(shared, folder, OFlags::PATH, Mode::empty()).is_ok();
+        if folder == DATASETS && shared.filter(operators).is_some() {
+            symlinkat(format!("{}/{folder}", workspace::SHARED), &root, folder).ok();
+        } else {
+            make_folders(&root, owner, folder).ok();
+        }
     }
-    Ok(())
 }
 
 /// Whether the disk has no room left.
@@ -215,6 +224,27 @@ mod tests {
         symlink("/etc", folder.path().join("data")).unwrap();
         let disk: OwnedFd = File::open(folder.path()).unwrap().into();
         assert!(find(&disk, 10, &|_| true).is_err());
+    }
+
+    #[test]
+    fn standing_folders_are_there_for_code_that_speaks_of_them() {
+        let (folder, disk) = disk();
+        let names = || {
+            let mut names: Vec<_> = std::fs::read_dir(folder.path().join("data"))
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name())
+                .collect();
+            names.sort();
+            names
+        };
+        make_standing_folders(&disk, None, None, "print(1)");
+        assert!(names().is_empty());
+        std::fs::write(folder.path().join("data/uploads"), "a file").unwrap();
+        make_standing_folders(&disk, None, None, "open('/data/outputs/x', 'w'); open('uploads/y')");
+        assert_eq!(names(), ["outputs", "uploads"]);
+        std::fs::create_dir(folder.path().join("datasets")).unwrap();
+        make_standing_folders(&disk, None, Some(&disk), "read('datasets/z')");
+        assert_eq!(std::fs::read_link(folder.path().join("data/datasets")).unwrap().to_str(), Some("shared/datasets"));
     }
 
     #[test]

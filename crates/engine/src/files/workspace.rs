@@ -177,7 +177,7 @@ impl Upload {
 }
 
 /// Name of the operator's folder in a workspace.
-const SHARED: &str = "shared";
+pub(super) const SHARED: &str = "shared";
 
 /// The rest of a path that begins in the operator's folder.
 fn within_shared(path: &str) -> Option<&str> {

@@ -59,7 +59,7 @@ from .execution import (
     Policy,
     Variable,
 )
-from .records import FileEntry, FileList, Health, Pool, SessionInfo, StoredFile
+from .records import FileEntry, FileList, Health, Pool, SandboxProcess, SessionInfo, StoredFile
 from .tablemind import DataFrameInfo, ExecutionResult, SandboxClient, StreamChunk
 from .tables import PartialTable, Table
 from .values import Opaque, decode
@@ -122,6 +122,7 @@ __all__ = [
     "QueueFull",
     "Retry",
     "SandboxClient",
+    "SandboxProcess",
     "ServerError",
     "Session",
     "SessionGone",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from ._steps import Close, Emit, Failures, Open, Read, Reply, Request, Retry, Se
 from .errors import ApiError, ConnectionFailed, NotFound, ProtocolError, StreamBroken, api_error
 from .execution import Event, ExecutionRecord, OutputPage
 from .options import RunOptions, SessionOptions, SessionRunOptions, request_body
-from .records import FileList, Health, Pool, SessionInfo, StoredFile
+from .records import FileList, Health, Pool, SandboxProcess, SessionInfo, StoredFile
 
 if TYPE_CHECKING:
     import os
@@ -219,9 +220,10 @@ class Operations(Generic[E]):
     def cancel(self, execution_id: str) -> Steps[E]:
         return self._execution((yield from self._post(f"{_execution(execution_id)}/cancel", repeatable=True)))
 
-    def send_stdin(self, execution_id: str, data: str, eof: bool) -> Steps[None]:
+    def send_stdin(self, execution_id: str, data: Union[str, bytes], eof: bool) -> Steps[None]:
+        piece: Json = {"data": data} if isinstance(data, str) else {"data_base64": base64.b64encode(data).decode()}
         # Not repeatable: the text would be there twice.
-        yield from self.send(post(f"{_execution(execution_id)}/stdin", {"data": data, "eof": eof}, repeatable=False))
+        yield from self.send(post(f"{_execution(execution_id)}/stdin", {**piece, "eof": eof}, repeatable=False))
 
     def output_page(self, execution_id: str, stream: str, offset: int, limit: int) -> Steps[OutputPage]:
         return OutputPage.from_json(
@@ -297,7 +299,11 @@ class Operations(Generic[E]):
     def variables(self, session_id: str) -> Steps[Json]:
         return _json.mapping((yield from self._get(f"{_session(session_id)}/variables")), "variables")
 
-    def session_stdin(self, session_id: str, data: str, eof: bool) -> Steps[None]:
+    def processes(self, session_id: str) -> Steps[list[SandboxProcess]]:
+        found = yield from self._get(f"{_session(session_id)}/processes")
+        return [SandboxProcess.from_json(data) for data in _json.objects(found, "processes")]
+
+    def session_stdin(self, session_id: str, data: Union[str, bytes], eof: bool) -> Steps[None]:
         info = yield from self.session(session_id)
         if info.running is None:
             raise ValueError(f"nothing runs in session {session_id}, so there is nobody to read; it is {info.state}")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Optional, Protocol, Union
+
+from .errors import ProtocolError
 
 Uploadable = Union[str, "os.PathLike[str]", bytes, IO[bytes]]
 """What can be uploaded: a local path, bytes, or a file open for reading in binary mode."""
@@ -55,8 +58,6 @@ class Source:
     def open(self) -> IO[bytes]:
         """The content from its beginning. What belongs to the caller is not closed with it."""
         if self._bytes is not None:
-            import io
-
             return io.BytesIO(self._bytes)
         if self._path is not None:
             return self._path.open("rb")
@@ -207,8 +208,6 @@ class HashedSink:
 
     def finish(self) -> None:
         if self._wanted and self._hash.hexdigest() != self._wanted:
-            from .errors import ProtocolError
-
             raise ProtocolError("what arrived has not the hash that the server told")
         self._sink.finish()
 

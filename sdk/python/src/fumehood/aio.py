@@ -27,7 +27,7 @@ from ._sources import Source, Uploadable
 from ._steps import Close, Emit, Open, Read, Request, Retry, Send, Sleep, Step, Steps, Work, concluded
 from ._transport import HTTPX_ERRORS, Listeners, Settings
 from .execution import ArtifactRecord, Event, ExecutionRecord, Output, OutputPage, Variable, artifact_fields
-from .records import FileList, Health, Pool, SessionInfo, StoredFile
+from .records import FileList, Health, Pool, SandboxProcess, SessionInfo, StoredFile
 
 if TYPE_CHECKING:
     import os
@@ -130,7 +130,7 @@ class AsyncEventStream(AsyncIterator[Event[AsyncExecution]]):
             raise ValueError("the stream was closed before its end; client.wait(execution_id) has the execution")
         return self.execution
 
-    async def send_stdin(self, data: str, *, eof: bool = False) -> None:
+    async def send_stdin(self, data: Union[str, bytes], *, eof: bool = False) -> None:
         await self._client.send_stdin(self._id(), data, eof=eof)
 
     async def cancel(self) -> AsyncExecution:
@@ -230,7 +230,7 @@ class AsyncSession:
     async def executions(self, *, status: Optional[str] = None, most: Optional[int] = None) -> list[AsyncExecution]:
         return await self._client.executions(status=status, session_id=self.id, most=most)
 
-    async def stdin(self, data: str, *, eof: bool = False) -> None:
+    async def stdin(self, data: Union[str, bytes], *, eof: bool = False) -> None:
         await self._client._do(self._operations.session_stdin(self.id, data, eof))
 
     async def interrupt(self) -> SessionInfo:
@@ -251,6 +251,9 @@ class AsyncSession:
     async def variables(self) -> dict[str, Variable]:
         found = await self._client._do(self._operations.variables(self.id))
         return {name: Variable.from_json(about) for name, about in found.items()}
+
+    async def processes(self) -> list[SandboxProcess]:
+        return await self._client._do(self._operations.processes(self.id))
 
     async def refresh(self) -> SessionInfo:
         return await self._now(self._operations.session(self.id))
@@ -350,7 +353,7 @@ class AsyncClient:
     async def cancel(self, execution_id: str) -> AsyncExecution:
         return await self._do(self._operations.cancel(execution_id))
 
-    async def send_stdin(self, execution_id: str, data: str, *, eof: bool = False) -> None:
+    async def send_stdin(self, execution_id: str, data: Union[str, bytes], *, eof: bool = False) -> None:
         await self._do(self._operations.send_stdin(execution_id, data, eof))
 
     async def output(

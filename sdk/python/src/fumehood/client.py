@@ -18,7 +18,7 @@ from ._sources import Uploadable
 from ._steps import Close, Emit, Open, Read, Request, Retry, Send, Sleep, Step, Steps, Work, concluded
 from ._transport import HTTPX_ERRORS, Listeners, Settings
 from .execution import ArtifactRecord, Event, ExecutionRecord, Output, OutputPage, Variable, artifact_fields
-from .records import FileList, Health, Pool, SessionInfo, StoredFile
+from .records import FileList, Health, Pool, SandboxProcess, SessionInfo, StoredFile
 
 if TYPE_CHECKING:
     import os
@@ -129,7 +129,7 @@ class EventStream(Iterator[Event[Execution]]):
             raise ValueError("the stream was closed before its end; client.wait(execution_id) has the execution")
         return self.execution
 
-    def send_stdin(self, data: str, *, eof: bool = False) -> None:
+    def send_stdin(self, data: Union[str, bytes], *, eof: bool = False) -> None:
         """More standard input, for a run with `stdin_open=True`; after `eof` there is no more."""
         self._client.send_stdin(self._id(), data, eof=eof)
 
@@ -247,7 +247,7 @@ class Session:
         """Runs of this session, newest first."""
         return self._client.executions(status=status, session_id=self.id, most=most)
 
-    def stdin(self, data: str, *, eof: bool = False) -> None:
+    def stdin(self, data: Union[str, bytes], *, eof: bool = False) -> None:
         """More standard input for what runs now with `stdin_open=True`."""
         self._client._do(self._operations.session_stdin(self.id, data, eof))
 
@@ -276,6 +276,10 @@ class Session:
             name: Variable.from_json(about)
             for name, about in self._client._do(self._operations.variables(self.id)).items()
         }
+
+    def processes(self) -> list[SandboxProcess]:
+        """What runs in it now, as the host sees it: its interpreter, and what code has left running."""
+        return self._client._do(self._operations.processes(self.id))
 
     def refresh(self) -> SessionInfo:
         """The session as it is now."""
@@ -380,7 +384,7 @@ class Client:
         """Ends an execution that runs or waits; one that has ended stays as it is."""
         return self._do(self._operations.cancel(execution_id))
 
-    def send_stdin(self, execution_id: str, data: str, *, eof: bool = False) -> None:
+    def send_stdin(self, execution_id: str, data: Union[str, bytes], *, eof: bool = False) -> None:
         """More standard input for a run with `stdin_open=True`; after `eof` there is no more."""
         self._do(self._operations.send_stdin(execution_id, data, eof))
 

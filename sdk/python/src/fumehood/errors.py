@@ -103,6 +103,9 @@ class InvalidArgument(ApiError):
 class Unauthorized(ApiError):
     """An API key is needed, or the one given is not the server's."""
 
+    def __str__(self) -> str:
+        return f"{super().__str__()}; here it is api_key, or FUMEHOOD_API_KEY in the environment"
+
 
 class Forbidden(ApiError):
     """Not allowed, with or without a key."""

@@ -228,7 +228,7 @@ class Output:
         if mime.startswith("text/") or mime.endswith(("json", "+xml", "javascript")):
             return content.encode()
         try:
-            return base64.b64decode(content)
+            return base64.b64decode(re.sub(r"\s", "", content), validate=True)
         except binascii.Error as error:
             # A display is what the code says it is.
             raise ValueError(f"its {mime} is not base64") from error
@@ -308,8 +308,12 @@ class Artifacts(Sequence[A]):
     def __len__(self) -> int:
         return len(self._files)
 
+    @property
+    def paths(self) -> list[str]:
+        return [file.path for file in self._files]
+
     def __repr__(self) -> str:
-        return f"Artifacts({[file.path for file in self._files]})"
+        return f"Artifacts({self.paths})"
 
 
 @dataclass(repr=False)

@@ -31,6 +31,7 @@ class Limits(TypedDict, total=False):
     file_size_mb: int
     open_files: int
     output_kb: int
+    network: bool
 
 
 class OutputLimits(TypedDict, total=False):
@@ -64,6 +65,8 @@ class CodeOptions(TypedDict, total=False):
     policy: str
     output: OutputLimits
     limits: Limits
+    callback_url: str
+    """For `submit`: where the result is sent."""
     idempotency_key: str
     """Yours instead of a random one: requests with the same key and options run once, even from several processes."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Optional
 
@@ -30,7 +30,11 @@ class SessionInfo:
     created_at: Optional[datetime]
     last_used_at: Optional[datetime]
     closed_at: Optional[datetime]
-    raw: Json
+    memory_mb: float
+    """In use now, files included."""
+    tasks: int
+    """Processes and threads there are now."""
+    raw: Json = field(repr=False)
 
     @classmethod
     def from_json(cls, data: Json) -> SessionInfo:
@@ -50,7 +54,30 @@ class SessionInfo:
             created_at=_json.moment(data, "created_at"),
             last_used_at=_json.moment(data, "last_used_at"),
             closed_at=_json.moment(data, "closed_at"),
+            memory_mb=_json.number(data, "memory_mb"),
+            tasks=_json.whole(data, "tasks"),
             raw=data,
+        )
+
+
+@dataclass
+class SandboxProcess:
+    """A process of a session, as the host sees it. `command` is the sandbox's own word; `state` is the kernel's letter (`R` runs, `S` waits …)."""
+
+    pid: int
+    command: str
+    threads: int
+    memory_mb: float
+    state: str
+
+    @classmethod
+    def from_json(cls, data: Json) -> SandboxProcess:
+        return cls(
+            pid=_json.whole(data, "pid"),
+            command=_json.text(data, "command"),
+            threads=_json.whole(data, "threads"),
+            memory_mb=_json.number(data, "memory_mb"),
+            state=_json.text(data, "state"),
         )
 
 
@@ -109,7 +136,7 @@ class Health:
     status: str
     version: str
     uptime: str
-    raw: Json
+    raw: Json = field(repr=False)
 
     @classmethod
     def from_json(cls, data: Json) -> Health:
@@ -125,7 +152,7 @@ class Pool:
     capacity: int
     ready: int
     target: int
-    raw: Json
+    raw: Json = field(repr=False)
 
     @classmethod
     def from_json(cls, data: Json) -> Pool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
 import httpx
 
@@ -109,24 +109,26 @@ class TagReader:
     """
 
     def __init__(self) -> None:
-        self._pending = ""
         self._tag: Optional[str] = None
-        self._searched = 0
+        self._content: list[str] = []
+        self._pending = ""
+        """What is not known yet to be content, or to stand between chunks."""
 
     def feed(self, text: str) -> Iterator[StreamChunk]:
         self._pending += text
-        while True:
-            if self._tag is None and not self._enter():
-                return
-            closing = f"</{self._tag}>"
-            end = self._pending.find(closing, self._searched)
+        while self._tag is not None or self._enter():
+            tag = self._tag
+            assert tag is not None
+            closing = f"</{tag}>"
+            end = self._pending.find(closing)
             if end < 0:
                 # The next piece may complete a closing tag that has begun.
-                self._searched = max(0, len(self._pending) - len(closing) + 1)
+                sure = max(0, len(self._pending) - len(closing) + 1)
+                self._content.append(self._pending[:sure])
+                self._pending = self._pending[sure:]
                 return
-            tag, content = self._tag, self._pending[:end]
-            self._pending, self._tag, self._searched = self._pending[end + len(closing) :], None, 0
-            assert tag is not None
+            content = "".join(self._content) + self._pending[:end]
+            self._tag, self._content, self._pending = None, [], self._pending[end + len(closing) :]
             yield StreamChunk(_TYPES[tag], _content(tag, content))
 
     def _enter(self) -> bool:
@@ -136,7 +138,7 @@ class TagReader:
             self._pending = self._pending[-(_LONGEST_OPENING - 1) :]
             return False
         at, opening = min(found)
-        self._pending, self._tag, self._searched = self._pending[at + len(opening) :], _OPENINGS[opening], 0
+        self._tag, self._pending = _OPENINGS[opening], self._pending[at + len(opening) :]
         return True
 
 
@@ -161,7 +163,9 @@ class SandboxClient:
         timeout: seconds for a run that states none.
         session_id: a session to run in (`POST /v1/sessions`); without it each run has a fresh sandbox, and nothing stays.
         api_key: `FUMEHOOD_API_KEY` by default.
+        retries: how often a request is sent again; or a `Retry`.
         transport: of httpx, in place of the network.
+        sleep: waits for so many seconds between tries.
     """
 
     def __init__(
@@ -171,9 +175,12 @@ class SandboxClient:
         *,
         session_id: Optional[str] = None,
         api_key: Optional[str] = None,
+        retries: Union[int, Retry] = 4,
         transport: Optional[httpx.AsyncBaseTransport] = None,
+        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
-        self._settings = Settings.of(gateway_url, api_key, timeout, Retry())
+        self._settings = Settings.of(gateway_url, api_key, timeout, retries)
+        self._sleep = sleep
         self.gateway_url = self._settings.base_url
         self.timeout = timeout
         self.session_id = session_id
@@ -270,7 +277,7 @@ class SandboxClient:
                 if pause is None:
                     yield StreamChunk("result", {"success": False, "execution_time": 0, "error": str(error)})
                     return
-            await asyncio.sleep(pause)
+            await self._sleep(pause)
 
     async def _chunks(self, request: Request) -> AsyncGenerator[StreamChunk, None]:
         try:

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use fumehood_jail::protocol::{JailLimits, JailSpec, RootEntry, ZygoteSpec};
+use fumehood_wire::{Program, Script};
 
 use super::ZygoteConfig;
 use crate::files;
@@ -159,6 +160,19 @@ impl Base {
             control: execution.language == Language::Python,
             zygote,
         })
+    }
+
+    /// The program of an execution in a session, unless its interpreter runs the code.
+    ///
+    /// # Errors
+    /// The field that asks for what the image does not have.
+    pub(super) fn program_within(&self, execution: &ExecutionSpec) -> Result<Option<Program>, FieldError> {
+        if execution.language == Language::Python {
+            return Ok(None);
+        }
+        let script = script_file(execution);
+        let script = script.map(|(name, text)| Script { path: format!("{HOME}/{name}"), text: text.to_owned() });
+        Ok(Some(Program { argv: self.argv(execution)?, script }))
     }
 
     fn environment(&self, execution: &ExecutionSpec) -> Vec<(String, String)> {
