@@ -94,7 +94,8 @@ class Formatter(DisplayFormatter):
         """(bundle, metadata) of an object, as IPython defines it."""
         if type(obj) in _TEXT_ONLY and not (include or exclude or any(self._printers)):
             return {PLAIN: text.bounded_repr(obj, TEXT_LIMIT)}, {}
-        bundle = self.figures.mime_of(obj) if self.figures is not None else None
+        forms = self.figures.forms_of(obj) if self.figures is not None else None
+        bundle, about = forms or (None, {})
         metadata = {}
         if bundle is None:
             skipped = {PLAIN, *(exclude or ())}
@@ -113,7 +114,7 @@ class Formatter(DisplayFormatter):
                 if shown is not None:
                     bundle[MARKDOWN] = shown
         keep = {k: v for k, v in bundle.items() if (not include or k in include) and k not in (exclude or ())}
-        return keep, {k: v for k, v in metadata.items() if k in keep}
+        return keep, {**{k: v for k, v in metadata.items() if k in keep}, **(about if keep else {})}
 
     def _shows_itself(self, obj):
         return hasattr(type(obj), "_ipython_display_")
