@@ -22,7 +22,7 @@ In mode `script` the process ends after `result`; in mode `cell` it keeps its va
 
 Modules: `main` (start and loop), `wire` (frames), `streams` (descriptors 0 to 2), `source` (parse and compile),
 `names` (well-known imports left out), `execute` (one execution), `shell` (IPython), `display`, `figures` and `charts` (rich
-output), `values`, `tables`, `markdown`, `variables` (what an execution leaves), `errors` and `hints` (what went wrong), `imports` (small
+output), `values`, `tables`, `markdown`, `variables` (what an execution leaves), `errors`, `hints` and `nearest` (what went wrong), `imports` (small
 adjustments to libraries when the user imports them), `process` (signals, forks, the end), `text` (bounded text).
 For interpreters that fork: `preload` (up to the fork), `rehearsal` (programs run ahead), `reseed` (what no two forks may share).
 """
