@@ -279,7 +279,7 @@ def _encodings_of(data):
     if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
         return ["utf-16"]
     found = []
-    for name in ("utf-8", "gb18030", "big5", "shift_jis", "euc_kr", "cp1251", "cp1252"):
+    for name in ("utf-8", "gbk", "gb18030", "big5", "shift_jis", "euc_kr", "cp1251", "cp1252"):
         try:
             read = sample.decode(name)
         except UnicodeDecodeError as e:
@@ -288,7 +288,7 @@ def _encodings_of(data):
                 continue
             read = sample[: e.start].decode(name)
         doubt = _doubt(read, name)
-        if doubt is not None:
+        if doubt is not None and not (name == "gb18030" and (2, "gbk") in found):  # which has the same characters, and more
             found.append((doubt, name))
     # In the encodings of one byte each nearly everything has a meaning.
     found.sort(key=lambda f: f[0])
@@ -314,7 +314,7 @@ def _doubt(read, name):
     if name == "euc_kr":
         # A few characters of Chinese look like it too.
         return 1 if len(odd) > 5 and sum("\uac00" <= c <= "\ud7a3" for c in odd) > 0.9 * len(odd) else 4
-    return 2 if name == "gb18030" else 3
+    return {"gbk": 2, "big5": 3}.get(name, 5)
 
 
 def _encoding(exception):

@@ -152,7 +152,8 @@ HINTS = [
     ("open('here.txt/x')", "is a file"),
     ("import os\nos.mkdir('data')", "exist_ok=True"),
     ("open('x', 'w', encoding='ascii').write('é')", "encoding='utf-8'"),
-    ("'名称,数量'.encode('gbk').decode()", "gb18030"),
+    ("'名称,数量'.encode('gbk').decode()", "encoding='gbk'"),
+    ("'名称㐂𠀀'.encode('gb18030').decode()", "gb18030"),
     ("('名称'.encode('utf-16')).decode()", "encoding='utf-16'"),
     ("'café, Zürich'.encode('latin-1').decode()", "encoding='cp1252'"),
     ("'これはテストです'.encode('shift_jis').decode()", "encoding='shift_jis'"),
@@ -197,7 +198,7 @@ TABLE_HINTS = [
     ("df.to_csv('nowhere/x.csv')", "os.makedirs"),
     ("open('x.csv', 'w').close()\npd.read_csv('x.csv')", "empty"),
     ("open('x.csv', 'w').write('a;b\\n1;2\\n3,4,5\\n')\npd.read_csv('x.csv')", "sep="),
-    ("open('x.csv', 'wb').write('名称,数量\\n苹果,3\\n'.encode('gbk'))\npd.read_csv('x.csv')", "encoding='gb18030'"),
+    ("open('x.csv', 'wb').write('名称,数量\\n苹果,3\\n'.encode('gbk'))\npd.read_csv('x.csv')", "encoding='gbk'"),
     ("import matplotlib.pyplot as plt\nplt.style.use('seaborn-whitegrid')", "seaborn-v0_8-whitegrid"),
     ("import polars as pl\npl.DataFrame({'price': [1]})['pric']", "no column 'pric'; nearest: 'price'"),
 ]
@@ -238,9 +239,10 @@ def test_hints_stay_short_whatever_lies_around(run, workspace, needs_module):
 
 
 def test_a_file_that_hides_a_library_is_named(run, workspace):
-    (workspace / "statistics.py").write_text("x = 1")
-    assert "statistics.py in the working directory hides the library statistics" in run("import statistics\nstatistics.mean([1])").error["hint"]
-    assert "hides the library" in run("from statistics import mean").error["hint"]
+    # One that no interpreter has loaded before.
+    (workspace / "mailbox.py").write_text("x = 1")
+    assert "mailbox.py in the working directory hides the library mailbox" in run("import mailbox\nmailbox.Mailbox").error["hint"]
+    assert "hides the library" in run("from mailbox import Mailbox").error["hint"]
 
 
 def test_a_network_error_gets_no_hint_where_there_is_a_network(run):
