@@ -416,6 +416,19 @@ fn five_hundred_rows_of_forty_columns_travel_whole() {
     assert_eq!((rows.len(), text.lines().count()), (500, 502));
     assert!(rows.iter().all(|row| row.as_object().unwrap().len() == 40));
     assert_eq!(rows[499]["column_39"], json!(19999.0 / 7.0));
+    assert_eq!(answer.result["warnings"], json!([]));
+}
+
+#[test]
+fn a_dict_that_is_too_large_is_cut_and_the_answer_says_so() {
+    let server = server!(&[], &[("FUMEHOOD_ENGINE__MAX_RESULT_KB", "64")]);
+    let code = ANALYZE.replace("df.describe()", "df")
+        + "\nresult = analyze(pd.DataFrame({'n': range(500), 't': ['x' * 90] * 500}))";
+    let answer = succeeds(&server, &json!({"code": code, "result_var": "result"}));
+    assert_eq!(answer.result["warnings"][0]["code"], "result_truncated", "{}", answer.result["warnings"]);
+    let (text, rows) = tool_result(&answer.result["return_value"]);
+    assert_eq!((text.lines().count(), rows.last()), (502, Some(&Value::Null)));
+    assert!(rows.len() < 500, "{}", rows.len());
 }
 
 #[test]
