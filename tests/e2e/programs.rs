@@ -118,6 +118,66 @@ for face in '州阪부':
 }
 
 #[test]
+fn a_chart_comes_with_the_numbers_it_shows_also_while_the_code_still_runs() {
+    let server = server!(&[], &[]);
+    let code = r"import matplotlib.pyplot as plt
+import pandas as pd
+frame = pd.DataFrame({'水': [1.5, None], 'b': [2, 4]}, index=pd.to_datetime(['2024-02-28', '2024-03-01']))
+frame.plot(title='river', ylabel='m', marker='o')
+plt.show()
+fig, (left, right) = plt.subplots(1, 2)
+left.bar(['tea', 'mate'], [3, 1])
+right.hist([1, 1, 2], bins=2, label='n')
+fig";
+    let mut streamed = Vec::new();
+    let mut last = Value::Null;
+    server.stream(&json!({"code": code}), |_, event| {
+        streamed.extend(event["data"]["metadata"]["chart"].as_object().cloned());
+        last = event["data"].clone();
+        true
+    });
+    assert_eq!(last["status"], "completed", "{}", brief(&last));
+    let charts: Vec<_> = last["outputs"].as_array().unwrap().iter().map(|o| o["metadata"]["chart"].clone()).collect();
+    assert_eq!(charts, streamed.into_iter().map(Value::Object).collect::<Vec<_>>());
+    let axes = &charts[0]["axes"][0];
+    assert_eq!((&axes["kind"], &axes["title"], &axes["y_label"]), (&json!("line"), &json!("river"), &json!("m")));
+    let nan = json!({"$type": "float", "value": "nan"});
+    let points = |y: [Value; 2]| json!([["2024-02-28T00:00:00", y[0]], ["2024-03-01T00:00:00", y[1]]]);
+    assert_eq!(axes["series"][0]["label"], "水");
+    assert_eq!(axes["series"][0]["points"][0], points([json!(1.5), nan])[0]);
+    assert_eq!(axes["series"][1]["points"], points([json!(2.0), json!(4.0)]));
+    let kinds: Vec<_> = charts[1]["axes"].as_array().unwrap().iter().map(|axes| &axes["kind"]).collect();
+    assert_eq!(kinds, ["bar", "hist"]);
+    assert_eq!(charts[1]["axes"][0]["series"][0]["points"], json!([["tea", 3.0], ["mate", 1.0]]));
+    assert_eq!(charts[1]["axes"][1]["series"][0]["points"], json!([[1.0, 1.5, 2.0], [1.5, 2.0, 1.0]]));
+}
+
+#[test]
+fn a_mistake_is_answered_with_what_there_is_instead() {
+    let server = server!(&[], &[]);
+    let files = json!([{"path": "uploads/Sales 2024.csv", "content": "city,price\nOslo,1\n"}]);
+    let read = "import pandas as pd\ndf = pd.read_csv('uploads/Sales 2024.csv')\n";
+    for (code, words) in [
+        ("import pandas as pd\npd.read_csv('/mnt/data/sales_2024.csv')", "did you mean uploads/Sales 2024.csv?"),
+        (&format!("{read}df['Price']"), "the table has no column 'Price'; nearest: 'price'; columns: 'city', 'price'"),
+        (&format!("{read}df.append(df)"), "pd.concat"),
+        ("import cv2", "cv2 (package opencv-python) is not installed in this sandbox"),
+        ("import pandsa", "did you mean pandas?"),
+        ("open('/etc/x', 'w')", "write to the working directory or /tmp"),
+        ("open('charts/a.txt', 'w')", "the folder charts does not exist"),
+        ("b'\\xb2\\xe8\\xc3\\xd7'.decode()", "encoding='gbk'"),
+        ("import urllib.request\nurllib.request.urlopen('http://example.com')", "no network"),
+        ("input('name? ')", "pass the text as stdin"),
+    ] {
+        let execution = server.execute(code, json!({"files": files}));
+        let hint = execution["error"]["hint"].as_str().unwrap_or_else(|| panic!("{code}: {}", brief(&execution)));
+        assert!(hint.contains(words), "{code}: {hint}");
+    }
+    let execution = server.execute("while True: pass", json!({"timeout_ms": 300}));
+    assert!(execution["error"]["hint"].as_str().unwrap().contains("timeout_ms"), "{}", brief(&execution));
+}
+
+#[test]
 fn a_plotly_figure_with_dates_and_a_gap_is_shown_as_strict_json() {
     let server = server!(&[], &[]);
     let code = r"import plotly.express as px, pandas as pd, numpy as np

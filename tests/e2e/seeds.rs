@@ -340,6 +340,125 @@ fn five_hundred_rows_travel_whole_when_the_code_cuts_there() {
     assert_eq!(value["markdown"].as_str().unwrap().lines().count(), 502);
 }
 
+/// What the tool of chapter 15.2 makes of the value: the text it shows and the rows it passes on.
+fn tool_result(value: &Value) -> (String, Vec<Value>) {
+    let text = value["markdown"].as_str().unwrap_or_else(|| panic!("no markdown in {value}"));
+    (text.to_owned(), value["data"].as_array().unwrap_or_else(|| panic!("no data in {value}")).clone())
+}
+
+#[test]
+fn an_analysis_returns_its_dict_and_an_operation_only_its_file_through_the_same_address() {
+    let server = server!(&[], &[]);
+    let (status, session) = server.post("/v1/sessions", &json!({}));
+    assert_eq!(status, 201, "{session}");
+    let (id, sales) = (&session["id"], "地区,金额,备注\n华东,120.5,a|b\n华北,,<result>\n华东,79.5,\n");
+    assert_eq!(server.put(&format!("/v1/sessions/{}/files/sales.csv", id.as_str().unwrap()), sales.as_bytes()).0, 201);
+    let analysis = "import pandas as pd
+def analyze(df):
+    totals = df.groupby('地区', as_index=False).agg({'金额': 'sum', '备注': 'first'})
+    print('✓ 分析完成')
+    return {'markdown': totals.to_markdown(index=False), 'data': totals.to_dict(orient='records'), 'shape': list(totals.shape), 'summary': '华东最高'}
+result = analyze(pd.read_csv('/data/sales.csv'))";
+    let answer = succeeds(&server, &json!({"code": analysis, "result_var": "result", "session_id": id}));
+    assert_eq!(answer.txt, "✓ 分析完成\n");
+    let value = &answer.result["return_value"];
+    let (text, rows) = tool_result(value);
+    assert_eq!(rows[0], json!({"地区": "华东", "金额": 200.0, "备注": "a|b"}));
+    assert_eq!(rows[1], json!({"地区": "华北", "金额": 0.0, "备注": "<result>"}));
+    assert!(text.lines().next().unwrap().contains("地区") && text.contains("<result>"), "{text}");
+    assert_eq!((&value["shape"], &value["summary"]), (&json!([2, 3]), &json!("华东最高")));
+    assert_eq!(answer.result["variables"]["result"]["type"], "dict");
+    let operation = "df = pd.read_csv('/data/sales.csv')
+df['金额'] = df['金额'].fillna(0)
+df.to_csv('/data/output.csv', index=False)
+df";
+    let answer = succeeds(&server, &json!({"code": operation, "result_var": null, "session_id": id}));
+    assert_eq!((&answer.result["return_value"], &answer.result["dataframe"]), (&Value::Null, &Value::Null));
+    let (status, file) =
+        server.request("GET", &format!("/v1/sessions/{}/files/output.csv", id.as_str().unwrap()), None);
+    assert_eq!(status, 200);
+    assert_eq!(String::from_utf8(file).unwrap().lines().nth(2), Some("华北,0.0,<result>"));
+}
+
+#[test]
+fn the_dict_comes_from_a_variable_from_the_last_expression_and_from_a_handler_alike() {
+    let server = server!(&[], &[]);
+    let table = "pd.DataFrame({'col1': [1, 3], 'when': pd.to_datetime(['2024-01-02', None])})";
+    let made = ANALYZE.replace("df.describe()", "df");
+    let of_variable = server.succeed(&format!("{made}\nresult = analyze({table})"), json!({"result_var": "result"}));
+    let of_expression = server.succeed(&format!("{made}\nanalyze({table})"), json!({}));
+    let handler = format!("{made}\ndef handler(input):\n    return analyze({table}[input['from']:])");
+    let of_handler = server.succeed(&handler, json!({"input": {"from": 0}}));
+    let time = |value| json!({"$type": "datetime", "value": value});
+    for execution in [&of_variable, &of_expression, &of_handler] {
+        let value = &execution["result"];
+        let rows = json!([{"col1": 1, "when": time("2024-01-02T00:00:00")}, {"col1": 3, "when": time("NaT")}]);
+        assert_eq!((&value["data"], &value["shape"]), (&rows, &json!([2, 2])), "{}", brief(execution));
+        assert_eq!(value["markdown"].as_str().unwrap().lines().count(), 4);
+        assert_eq!((&execution["dataframe"], &execution["warnings"]), (&Value::Null, &json!([])));
+    }
+    // The same as plain JSON.
+    let body = json!({"code": format!("{made}\nresult = analyze({table})"), "result_var": "result"});
+    let answer = succeeds(&server, &body);
+    assert_eq!(
+        answer.result["return_value"]["data"],
+        json!([{"col1": 1, "when": "2024-01-02T00:00:00"}, {"col1": 3, "when": "NaT"}])
+    );
+}
+
+#[test]
+fn five_hundred_rows_of_forty_columns_travel_whole() {
+    let server = server!(&[], &[]);
+    let code = ANALYZE.replace("df.describe()", "df")
+        + "\nimport numpy as np\nresult = analyze(pd.DataFrame(np.arange(24000.0).reshape(600, 40) / 7, columns=[f'column_{n}' for n in range(40)]))";
+    let answer = succeeds(&server, &json!({"code": code, "result_var": "result"}));
+    let (text, rows) = tool_result(&answer.result["return_value"]);
+    assert_eq!((rows.len(), text.lines().count()), (500, 502));
+    assert!(rows.iter().all(|row| row.as_object().unwrap().len() == 40));
+    assert_eq!(rows[499]["column_39"], json!(19999.0 / 7.0));
+    assert_eq!(answer.result["warnings"], json!([]));
+}
+
+#[test]
+fn a_dict_that_is_too_large_is_cut_and_the_answer_says_so() {
+    let server = server!(&[], &[("FUMEHOOD_ENGINE__MAX_RESULT_KB", "64")]);
+    let code = ANALYZE.replace("df.describe()", "df")
+        + "\nresult = analyze(pd.DataFrame({'n': range(500), 't': ['x' * 90] * 500}))";
+    let answer = succeeds(&server, &json!({"code": code, "result_var": "result"}));
+    assert_eq!(answer.result["warnings"][0]["code"], "result_truncated", "{}", answer.result["warnings"]);
+    let (text, rows) = tool_result(&answer.result["return_value"]);
+    assert_eq!((text.lines().count(), rows.last()), (502, Some(&Value::Null)));
+    assert!(rows.len() < 500, "{}", rows.len());
+}
+
+#[test]
+fn what_the_code_would_make_by_hand_comes_by_itself_with_the_format_markdown() {
+    let server = server!(&[], &[]);
+    let code =
+        "import pandas as pd\ndf = pd.DataFrame({'名': ['a|b', '<b>'], 'n': [1, 2]})\ndisplay(df)\ndf.describe()";
+    let execution = server.succeed(code, json!({"format": "markdown", "preview_rows": 2}));
+    let text = execution["dataframe"]["markdown"].as_str().unwrap();
+    assert_eq!(
+        text,
+        "|  | n |\n| --- | ---: |\n| count | 2.0 |\n| mean | 1.5 |\n\nNot shown: 6 more rows. The whole table: 8 rows, 1 column."
+    );
+    let outputs = execution["outputs"].as_array().unwrap();
+    assert_eq!(
+        outputs[0]["mime"]["text/markdown"],
+        "|  | 名 | n |\n| ---: | --- | ---: |\n| 0 | a\\|b | 1 |\n| 1 | &lt;b> | 2 |"
+    );
+    assert_eq!(outputs[1]["mime"]["text/markdown"], text);
+    let plain = server.succeed(code, json!({}));
+    assert_eq!(
+        (&plain["dataframe"]["markdown"], &plain["outputs"][0]["mime"]["text/markdown"]),
+        (&Value::Null, &Value::Null)
+    );
+    let (status, refusal) = server.post("/v1/executions", &json!({"code": "1", "format": "html"}));
+    assert_eq!((status, &refusal["error"]["field"]), (400, &json!("format")));
+    let message = refusal["error"]["message"].as_str().unwrap();
+    assert!(message.contains("default") && message.contains("markdown"), "{message}");
+}
+
 // Seed 001, chapter 2.4 and 3.
 
 #[test]

@@ -38,7 +38,7 @@ use crate::execution::{Execution, ExecutionError, Fault, Metrics, Notice, Outcom
 use crate::files;
 use crate::pool::{Busy, Pool};
 use crate::record::{Record, Stream, output_size};
-use crate::spec::ExecutionSpec;
+use crate::spec::{ExecutionSpec, ResultFormat};
 use crate::verdict::{self, KillReason, Observed, Verdict};
 
 /// Name of the code in tracebacks.
@@ -737,6 +737,7 @@ impl<'a> Follower<'a> {
             input: spec.input.clone().unwrap_or_default(),
             result_var: spec.result_var.clone(),
             preview_rows: spec.preview_rows,
+            markdown: spec.format == ResultFormat::Markdown,
             max_variables: config.max_variables,
             max_result_bytes: config.max_result_bytes,
             max_display_bytes: config.max_display_bytes as u64 / 4,

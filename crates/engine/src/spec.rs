@@ -103,6 +103,17 @@ pub enum AnswerMode {
     Async,
 }
 
+/// How tables come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ResultFormat {
+    /// As JSON and, where the library has it, HTML.
+    #[default]
+    Default,
+    /// As Markdown too: `dataframe.markdown`, and the form `text/markdown` of each table that is displayed.
+    Markdown,
+}
+
 /// Limits as a caller may state them; what is absent gets the default.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -173,6 +184,9 @@ pub struct ExecutionRequest {
     /// Rows of a table preview, 0 to 500.
     #[serde(default)]
     pub preview_rows: Option<i64>,
+    /// How tables come; for Python.
+    #[serde(default)]
+    pub format: ResultFormat,
     /// Wall clock of the run itself.
     #[serde(default)]
     pub timeout_ms: Option<i64>,
@@ -252,6 +266,7 @@ impl ExecutionRequest {
             stdin_open: false,
             result_var: None,
             preview_rows: None,
+            format: ResultFormat::default(),
             timeout_ms: None,
             limits: LimitsRequest::default(),
             env: BTreeMap::new(),
@@ -422,6 +437,8 @@ pub struct ExecutionSpec {
     pub result_var: Option<String>,
     /// Rows of a preview.
     pub preview_rows: u32,
+    /// How tables come.
+    pub format: ResultFormat,
     /// Wall clock of the run.
     pub timeout: Duration,
     /// Limits in force.
@@ -671,6 +688,7 @@ impl ExecutionRequest {
             stdin: Bytes::from(self.stdin),
             stdin_open: self.stdin_open,
             preview_rows: bounded("preview_rows", self.preview_rows, 0, 500, 10)?,
+            format: self.format,
             timeout: Duration::from_millis(bounded(
                 "timeout_ms",
                 self.timeout_ms,
@@ -872,7 +890,7 @@ mod tests {
         let spec = ExecutionRequest::new("1").validate(&LimitPolicy::default()).unwrap();
         assert_eq!(spec.timeout, Duration::from_secs(30));
         assert_eq!(spec.limits, LimitPolicy::default().default);
-        assert_eq!((spec.cwd.as_str(), spec.preview_rows), ("/data", 10));
+        assert_eq!((spec.cwd.as_str(), spec.preview_rows, spec.format), ("/data", 10, ResultFormat::Default));
     }
 
     #[test]

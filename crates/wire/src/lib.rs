@@ -73,6 +73,9 @@ pub struct Execute {
     pub result_var: Option<String>,
     /// Rows of a table preview, 0 to 500.
     pub preview_rows: u32,
+    /// Whether tables are to come as Markdown too.
+    #[serde(default)]
+    pub markdown: bool,
     /// Most variables described in the result.
     pub max_variables: u32,
     /// Bound of the encoded result value, in bytes.

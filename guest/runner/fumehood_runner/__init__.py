@@ -21,8 +21,8 @@ Wire, version 1. A frame is a big-endian u32 payload length, a u8 kind, and the 
 In mode `script` the process ends after `result`; in mode `cell` it keeps its variables and waits for the next execute.
 
 Modules: `main` (start and loop), `wire` (frames), `streams` (descriptors 0 to 2), `source` (parse and compile),
-`names` (well-known imports left out), `execute` (one execution), `shell` (IPython), `display` and `figures` (rich output),
-`values`, `tables`, `variables` (what an execution leaves), `errors` and `hints` (what went wrong), `imports` (small
+`names` (well-known imports left out), `execute` (one execution), `shell` (IPython), `display`, `figures` and `charts` (rich
+output), `values`, `tables`, `markdown`, `variables` (what an execution leaves), `errors`, `hints` and `nearest` (what went wrong), `imports` (small
 adjustments to libraries when the user imports them), `process` (signals, forks, the end), `text` (bounded text).
 For interpreters that fork: `preload` (up to the fork), `rehearsal` (programs run ahead), `reseed` (what no two forks may share).
 """

@@ -9,11 +9,12 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.formatters import DisplayFormatter
 
-from . import text, wire
+from . import tables, text, wire
 from .values import plain_json
 
 TEXT_LIMIT = 64_000
 PLAIN = "text/plain"
+MARKDOWN = "text/markdown"
 _TEXT_ONLY = {bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset}
 _KEPT_PLAIN = 10_000
 
@@ -79,6 +80,8 @@ class Formatter(DisplayFormatter):
     """IPython's formatter with figures first and with plain text that is Python's repr, bounded."""
 
     figures = None
+    markdown_rows = None
+    """Rows of a table to give as Markdown too; None where nobody has asked for that."""
 
     def __init__(self, **options):
         super().__init__(**options)
@@ -91,7 +94,8 @@ class Formatter(DisplayFormatter):
         """(bundle, metadata) of an object, as IPython defines it."""
         if type(obj) in _TEXT_ONLY and not (include or exclude or any(self._printers)):
             return {PLAIN: text.bounded_repr(obj, TEXT_LIMIT)}, {}
-        bundle = self.figures.mime_of(obj) if self.figures is not None else None
+        forms = self.figures.forms_of(obj) if self.figures is not None else None
+        bundle, about = forms or (None, {})
         metadata = {}
         if bundle is None:
             skipped = {PLAIN, *(exclude or ())}
@@ -105,8 +109,12 @@ class Formatter(DisplayFormatter):
                 if "image/png" in bundle:
                     bundle.pop("image/jpeg", None)  # PIL offers the same picture twice
             bundle.setdefault(PLAIN, text.bounded_repr(obj, TEXT_LIMIT))
+            if self.markdown_rows is not None and MARKDOWN not in bundle:
+                shown = tables.to_markdown(obj, self.markdown_rows)
+                if shown is not None:
+                    bundle[MARKDOWN] = shown
         keep = {k: v for k, v in bundle.items() if (not include or k in include) and k not in (exclude or ())}
-        return keep, {k: v for k, v in metadata.items() if k in keep}
+        return keep, {**{k: v for k, v in metadata.items() if k in keep}, **(about if keep else {})}
 
     def _shows_itself(self, obj):
         return hasattr(type(obj), "_ipython_display_")

@@ -39,6 +39,7 @@ class Request:
     input: Any = None
     result_var: str | None = None
     preview_rows: int = 10
+    markdown: bool = False
     env: dict | None = None
     cwd: str | None = None
     stdin: str = ""
@@ -257,6 +258,7 @@ class Execution:
         """The result frame's payload."""
         runner, request = self._runner, self._request
         runner.publisher.max_bytes = request.max_display_bytes
+        runner.shell.display_formatter.markdown_rows = request.preview_rows if request.markdown else None
         if request.stdin_pipe and runner.wire.descriptors:
             runner.streams.give_pipe(runner.wire.descriptors.popleft())
         else:
@@ -434,7 +436,9 @@ class Execution:
         self._step("figures", runner.figures.show_open)
         if value is not None:
             self._step("result", lambda: parts.update(result=self._encoded(value)))
-            parts["dataframe"] = tables.describe(value, var_name, request.preview_rows, request.max_result_bytes, self.warn)
+            parts["dataframe"] = tables.describe(
+                value, var_name, request.preview_rows, request.max_result_bytes, self.warn, request.markdown
+            )
         self._step("variables", lambda: parts.update(variables=self._variables()))
 
     def _chosen_value(self):

@@ -12,7 +12,7 @@ import os
 import sys
 import weakref
 
-from . import text
+from . import charts, text
 from .values import is_a, loaded, plain_json
 
 PNG = "image/png"
@@ -37,23 +37,25 @@ class Figures:
             "PIL.ImageShow": self._adjust_pil,
         }
 
-    def mime_of(self, obj):
-        """Rich forms of a figure or image, None for any other object. Drawing may raise what the user's callbacks raise."""
+    def forms_of(self, obj):
+        """(rich forms, metadata) of a figure or image, None for any other object. Drawing may raise what the user's callbacks raise."""
         if is_a(obj, "matplotlib.figure", "Figure"):
             bundle = {"text/plain": text.bounded_repr(obj, 200)}
-            if self._is_new(obj):
-                bundle[PNG] = self._png_of(obj)
-            return bundle
+            if not self._is_new(obj):
+                return bundle, {}
+            bundle[PNG] = self._png_of(obj)
+            return bundle, _chart_of(obj)
         if is_a(obj, "plotly.basedatatypes", "BaseFigure"):
-            return plotly_mime(obj)
+            return plotly_mime(obj), {}
         if is_a(obj, "PIL.Image", "Image"):
-            return image_mime(obj)
+            return image_mime(obj), {}
         return None
 
     def show(self, figure):
         """Publish a matplotlib figure unless it has been shown as it is."""
         if self._is_new(figure):
-            self._publish({"text/plain": text.bounded_repr(figure, 200), PNG: self._png_of(figure)}, {"kind": "figure"})
+            bundle = {"text/plain": text.bounded_repr(figure, 200), PNG: self._png_of(figure)}
+            self._publish(bundle, {"kind": "figure", **_chart_of(figure)})
 
     def show_open(self):
         """End of an execution: publish every figure that is still open, then close all."""
@@ -121,6 +123,11 @@ class Figures:
                 return True
 
         image_show.register(Viewer, 0)
+
+
+def _chart_of(figure):
+    chart = charts.describe(figure)
+    return {} if chart is None else {"chart": chart}
 
 
 def draw_png(figure):

@@ -129,13 +129,120 @@ HINTS = [
     ("raise OSError(30, 'Read-only file system', '/usr/x')", "/tmp"),
     ("raise PermissionError(13, 'Permission denied', '/usr/x')", "working directory"),
     ("b'\\xff'.decode()", "encoding"),
+    ("import cv2", "cv2 (package opencv-python) is not installed"),
+    ("import cv2", "Whoever runs the server can add it to the image"),
+    ("import sklearn_zz.linear_model", "sklearn_zz is not installed"),
+    ("import jsn", "did you mean json?"),
+    ("import json.decoders", "json is installed, but has no module json.decoders; nearest: json.decoder"),
+    ("from collections import Iterable", "from collections.abc import Iterable"),
+    ("from math import sqroot", "math has no sqroot; nearest: sqrt"),
+    ("import math\nmath.sqroot(4)", "math has no sqroot; nearest: sqrt"),
+    ("[3, 1].sort().index(1)", "None"),
+    ("true", "True"),
+    ("import os\nos.environ['NO_SUCH_NAME']", "`env` of the request"),
+    ("open('sub/Here.TXT')", "did you mean here.txt?"),
+    ("open('sub/Here.TXT')", "the folder sub does not exist"),
+    ("open('sub/x.csv', 'w')", "os.makedirs"),
+    ("open('/Users/me/here.txt')", "did you mean here.txt?"),
+    ("open('data/sales_2023.csv')", "did you mean data/sales 2024.csv?"),
+    ("open('data/other.csv')", "the folder data holds: sales 2024.csv"),
+    ("open('C:\\\\data\\\\here.txt')", "another machine"),
+    ("open('https://host.invalid/a.csv')", "addresses"),
+    ("open('data')", "data is a folder, not a file; it holds: sales 2024.csv"),
+    ("open('here.txt/x')", "is a file"),
+    ("import os\nos.mkdir('data')", "exist_ok=True"),
+    ("open('x', 'w', encoding='ascii').write('é')", "encoding='utf-8'"),
+    ("'名称,数量'.encode('gbk').decode()", "encoding='gbk'"),
+    ("'名称㐂𠀀'.encode('gb18030').decode()", "gb18030"),
+    ("('名称'.encode('utf-16')).decode()", "encoding='utf-16'"),
+    ("'café, Zürich'.encode('latin-1').decode()", "encoding='cp1252'"),
+    ("'これはテストです'.encode('shift_jis').decode()", "encoding='shift_jis'"),
+    ("'안녕하세요 세계'.encode('euc_kr').decode()", "encoding='euc_kr'"),
+    ("'Привет, мир'.encode('cp1251').decode()", "encoding='cp1251'"),
+    ("b'PK\\x03\\x04\\xff'.decode()", "pd.read_excel"),
+    ("input()", "pass the text as stdin"),
+    ("import subprocess\nsubprocess.run(['sleep', '60'], timeout=0.01)", "timeout_ms"),
+    ("import asyncio\nawait asyncio.wait_for(asyncio.sleep(60), 0.01)", "timeout_ms"),
+    ("import json\njson.loads('{} {}')", "lines=True"),
 ]
 
 
 @pytest.mark.parametrize("code, words", HINTS, ids=[h[0][-40:] for h in HINTS])
 def test_a_common_mistake_gets_a_hint(run, workspace, code, words):
     (workspace / "here.txt").write_text("")
+    (workspace / "data").mkdir()
+    (workspace / "data" / "sales 2024.csv").write_text("")
     assert words in run(code).error["hint"]
+
+
+TABLE = "import pandas as pd\ndf = pd.DataFrame({'city': ['a'], 'price': [1.0], ' qty': [2], 2024: [3]})\n"
+TABLE_HINTS = [
+    ("df['pric']", "the table has no column 'pric'; nearest: 'price'; columns: 'city', 'price', ' qty', 2024"),
+    ("df[['city', 'Price']]", "no column 'Price'; nearest: 'price'"),
+    ("df['qty']", "df.columns.str.strip()"),
+    ("df['2024']", "no column '2024'; nearest: 2024"),
+    ("df.groupby('town').sum()", "no column 'town'; columns: 'city'"),
+    ("df.sort_values('pric')", "nearest: 'price'"),
+    ("df.drop(columns=['prices'])", "nearest: 'price'"),
+    ("df.merge(df, on='town')", "no column 'town'"),
+    ("df.set_index('town')", "no column 'town'"),
+    ("df.agg({'town': 'sum'})", "no column 'town'"),
+    ("df.loc[:, 'pric']", "no column 'pric'"),
+    ("df.loc['x']", "no label 'x'; labels: 0"),
+    ("df['city']['x']", "the series has no label 'x'"),
+    ("df.query('pric > 1')", "nearest: 'price'; columns"),
+    ("df.apply(lambda row: row['pric'], axis=1)", "nearest: 'price'"),
+    ("df.pric.sum()", "nearest columns: 'price'"),
+    ("df.append(df)", "pd.concat"),
+    ("df.fillna(method='ffill')", ".ffill()"),
+    ("df.to_csv('nowhere/x.csv')", "os.makedirs"),
+    ("open('x.csv', 'w').close()\npd.read_csv('x.csv')", "empty"),
+    ("open('x.csv', 'w').write('a;b\\n1;2\\n3,4,5\\n')\npd.read_csv('x.csv')", "sep="),
+    ("open('x.csv', 'wb').write('名称,数量\\n苹果,3\\n'.encode('gbk'))\npd.read_csv('x.csv')", "encoding='gbk'"),
+    ("import matplotlib.pyplot as plt\nplt.style.use('seaborn-whitegrid')", "seaborn-v0_8-whitegrid"),
+    ("import polars as pl\npl.DataFrame({'price': [1]})['pric']", "no column 'pric'; nearest: 'price'"),
+]
+
+
+@pytest.mark.parametrize("code, words", TABLE_HINTS, ids=[h[0][-40:] for h in TABLE_HINTS])
+def test_what_a_table_has_not_is_named_with_what_it_has(forked, needs_module, code, words):
+    needs_module("pandas", "polars", "matplotlib")
+    o = forked(TABLE + code)
+    assert o.error["hint"] is not None, o.stderr
+    assert words in o.error["hint"]
+
+
+NO_HINTS = [
+    "{}['a']",
+    "df.apply(lambda row: {}['a'], axis=1)",
+    "class D(pd.DataFrame):\n    @property\n    def columns(self): raise SystemExit\nraise KeyError('x')",
+    "raise AttributeError",
+    "raise ImportError('cannot import name', name=5)",
+    "raise FileNotFoundError(2, 'x', object())",
+]
+
+
+@pytest.mark.parametrize("code", NO_HINTS)
+def test_a_hint_is_never_about_something_else_and_never_breaks_the_report(forked, needs_module, code):
+    needs_module("pandas")
+    o = forked(TABLE + code)
+    assert o.kind == "exception" and "table" not in (o.error["hint"] or "")
+
+
+def test_hints_stay_short_whatever_lies_around(run, workspace, needs_module):
+    needs_module("pandas")
+    for n in range(300):
+        (workspace / f"{'long' * 40}{n}").write_text("")
+    assert len(run("open('missing.csv')").error["hint"]) < 1_300
+    hint = run("import pandas as pd\npd.DataFrame({f'{\"c\" * 500}{n}': [n] for n in range(3000)})['x']").error["hint"]
+    assert "more" in hint and len(hint) < 1_300
+
+
+def test_a_file_that_hides_a_library_is_named(run, workspace):
+    # One that no interpreter has loaded before.
+    (workspace / "mailbox.py").write_text("x = 1")
+    assert "mailbox.py in the working directory hides the library mailbox" in run("import mailbox\nmailbox.Mailbox").error["hint"]
+    assert "hides the library" in run("from mailbox import Mailbox").error["hint"]
 
 
 def test_a_network_error_gets_no_hint_where_there_is_a_network(run):

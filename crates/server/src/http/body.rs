@@ -92,7 +92,14 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FieldError> 
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
         let error = error.into_inner();
-        if error.classify() == Category::Data { explain(&path, &error.to_string()) } else { no_json(&error) }
+        if error.classify() == Category::Data {
+            explain(&path, &error.to_string())
+        } else if serde_json::from_slice::<IgnoredAny>(bytes).is_ok() {
+            // To serde a number in the place of a word is a fault of the syntax.
+            explain(&path, "expected one of the words that it can be, as text")
+        } else {
+            no_json(&error)
+        }
     })?;
     deserializer.end().map_err(|error| no_json(&error))?;
     Ok(value)
@@ -189,6 +196,8 @@ mod tests {
             (r#"{"code": "1", "limits": {"memory_mb": "5"}}"#, "limits.memory_mb"),
             (r#"{"code": "1", "timeout_ms": 1.5}"#, "timeout_ms"),
             (r#"{"code": "1", "language": "cobol"}"#, "language"),
+            (r#"{"code": "1", "language": 5}"#, "language"),
+            (r#"{"code": "1", "format": ["markdown"]}"#, "format"),
             (r#"{"code": "1", "files": [{"content": ""}]}"#, "files[0].path"),
             (r#"{"code": "1", "env": {"A": 1}}"#, "env.A"),
             (r#"{"code": "1", "code": "2"}"#, "code"),

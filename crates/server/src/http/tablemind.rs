@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
 use fumehood_engine::event::{EventBody, EventLog};
-use fumehood_engine::execution::{Execution, JsonMap, Outcome, Status};
+use fumehood_engine::execution::{Execution, JsonMap, Notice, Outcome, Status};
 use fumehood_engine::ids::{ExecutionId, SessionId};
 use fumehood_engine::spec::{ExecutionRequest, ExecutionSpec, FieldError, LimitPolicy, SessionSpec};
 use futures::{Stream, StreamExt, future};
@@ -103,6 +103,8 @@ pub(crate) struct ExecResult {
     execution_id: ExecutionId,
     /// How it ended.
     outcome: Option<Outcome>,
+    /// Things to know that are no failure, for example that the value was too large and was cut.
+    warnings: Vec<Notice>,
 }
 
 impl ExecResult {
@@ -118,6 +120,7 @@ impl ExecResult {
             variables: execution.variables.clone(),
             execution_id: execution.id.clone(),
             outcome: execution.outcome,
+            warnings: execution.warnings.clone(),
         }
     }
 }

@@ -25,6 +25,7 @@ async fn a_wrong_field_is_named_and_nothing_runs() {
         (json!({"code": "1", "files": [{"path": "../x", "content": ""}]}), "files[0].path"),
         (json!({"code": "1", "cwd": "/etc"}), "cwd"),
         (json!({"code": "1", "preview_rows": 1_000_000}), "preview_rows"),
+        (json!({"code": "1", "format": 5}), "format"),
         (json!({"code": "1", "template": "no-such"}), "template"),
         (json!({"code": "1", "isolation": "microvm"}), "isolation"),
     ] {
@@ -33,6 +34,15 @@ async fn a_wrong_field_is_named_and_nothing_runs() {
         assert!(answer.json()["error"]["message"].as_str().unwrap().contains(field), "{body}");
     }
     assert_eq!(server.sandboxes_started(), 0);
+}
+
+#[tokio::test]
+async fn a_format_that_does_not_exist_is_refused_with_those_that_do() {
+    let server = Server::new();
+    let answer = server.post("/v1/executions", &[], &json!({"code": "1", "format": "latex"})).await;
+    assert_eq!(answer.refusal(), (400, "invalid_argument".into(), "format".into()));
+    let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("default") && message.contains("markdown"), "{message}");
 }
 
 #[tokio::test]
