@@ -122,7 +122,9 @@ mod tests {
             let input = std::sync::Arc::clone(&input);
             async move { (input.next().await, input.next().await) }
         });
+        tokio::task::yield_now().await;
         input.push(Bytes::from_static(b"x"), false).unwrap();
+        tokio::task::yield_now().await;
         input.close();
         assert_eq!(reader.await.unwrap(), (Some(Bytes::from_static(b"x")), None));
     }

@@ -69,8 +69,13 @@ class RunCodeTool:
     async def _run(self, code: str) -> AsyncExecution:
         if self._session is None:
             self._session = await self._client.session()
-        # A model reads a few thousand characters; the middle of what is longer is left out.
-        return await self._session.run(code, timeout_ms=self._timeout_ms, output={"max_chars": 4000})
+        return await self._session.run(
+            code,
+            timeout_ms=self._timeout_ms,
+            # A model reads a few thousand characters, and tables best as Markdown.
+            output={"max_chars": 4000},
+            format="markdown",
+        )
 
     async def close(self) -> None:
         if self._session is not None:

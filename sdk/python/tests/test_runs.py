@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timedelta, timezone
@@ -236,9 +235,12 @@ def test_a_figure_is_saved_as_the_image_it_is(client: Client, tmp_path: Path) ->
 
 def test_what_a_figure_shows_comes_as_data(client: Client, offers: Callable[[str], None]) -> None:
     offers("format")
-    figure = client.run("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.title('Growth')\nplt.show()").figures[0]
+    execution = client.run("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.title('Growth')\nplt.show()")
+    figure = execution.figures[0]
     assert figure.chart is not None
-    assert "Growth" in json.dumps(figure.chart)
+    assert figure.chart["axes"][0]["series"][0]["points"] == [[0.0, 1.0], [1.0, 2.0]]
+    assert figure.title == "Growth"
+    assert execution.text == "[figure 1: Growth]"
 
 
 def test_values_come_back_as_what_they_were(client: Client) -> None:

@@ -59,13 +59,13 @@ def test_text_is_in_the_order_that_people_read() -> None:
         outputs=[
             {
                 "mime": {"text/plain": "<Figure>", "image/png": "aGk="},
-                "metadata": {"kind": "figure", "chart": {"title": "Growth"}},
+                "metadata": {"kind": "figure", "chart": {"title": None, "axes": [{"title": "Growth\nby year"}]}},
             },
             {"mime": {"text/plain": "a  b", "text/markdown": "| a |"}, "metadata": {"kind": "result"}},
         ],
         artifacts=[{"path": "out.csv", "size": 3}],
     ).text
-    assert text == "printed\n[figure 1: Growth]\n| a |\n[file out.csv, 3 bytes]"
+    assert text == "printed\n[figure 1: Growth by year]\n| a |\n[file out.csv, 3 bytes]"
 
 
 def test_an_execution_that_has_not_ended_says_so() -> None:

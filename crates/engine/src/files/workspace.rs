@@ -106,7 +106,7 @@ impl Workspace {
         if path.is_empty() {
             return Ok(root);
         }
-        Ok(open_below(&root, path, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).map_err(no_file)?)
+        open_below(&root, path, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).map_err(no_file)
     }
 
     /// What is in a folder (`""` for the workspace itself), with all below it if `recursive`; and whether that is everything. Blocks.

@@ -185,9 +185,8 @@ fn a_fork_that_is_not_alone_ends_by_itself_whatever_it_said() {
     send(&rig.jailer.link.socket, &Request::Conclude { id, code: 7 }, &[]).unwrap();
     channels.say("go\n");
     match receive::<Reply>(&rig.jailer.link.socket).unwrap().unwrap().0 {
-        Reply::Exited { id: ended, report, going: false } if ended == id => {
-            assert_eq!(report.wait_status, Some(3 << 8));
-        }
+        // What it left behind may be dead by the time that its end is told.
+        Reply::Exited { id: ended, report, .. } if ended == id => assert_eq!(report.wait_status, Some(3 << 8)),
         other => panic!("unexpected {other:?}"),
     }
 }

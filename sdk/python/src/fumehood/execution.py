@@ -201,6 +201,16 @@ class Output:
         return _json.maybe_mapping(self.metadata, "chart")
 
     @property
+    def title(self) -> Optional[str]:
+        """What a figure is called, in one line: by itself, or by the first of its parts that has a title."""
+        chart = self.chart or {}
+        for about in (chart, *_json.objects(chart, "axes")):
+            title = " ".join(_json.text(about, "title").split())
+            if title:
+                return title
+        return None
+
+    @property
     def text(self) -> str:
         """For people and models: Markdown, else plain text."""
         for form in ("text/markdown", "text/plain"):
@@ -452,8 +462,7 @@ def _text_parts(execution: ExecutionRecord[Any]) -> Iterator[str]:
     for output in execution.outputs:
         if output.is_figure:
             figures += 1
-            title = (output.chart or {}).get("title")
-            yield f"[figure {figures}: {title}]" if isinstance(title, str) and title else f"[figure {figures}]"
+            yield f"[figure {figures}: {output.title}]" if output.title else f"[figure {figures}]"
         elif output.kind == "result" and execution.dataframe is not None and execution.dataframe.markdown is not None:
             yield execution.dataframe.markdown
         else:

@@ -55,7 +55,7 @@ class CodeOptions(TypedDict, total=False):
     """More can be sent while it runs, with `send_stdin`."""
     result_var: Optional[str]
     preview_rows: int
-    format: Literal["markdown"]
+    format: Literal["default", "markdown"]
     timeout_ms: int
     env: Mapping[str, str]
     files: Files
