@@ -162,6 +162,27 @@ fn executions_wait_for_each_other_or_are_refused() {
 }
 
 #[test]
+fn the_same_request_with_the_same_key_opens_one_session() {
+    let Some(server) = forking(&[]) else { return };
+    let open = |key: &str, ttl: u64| {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let request = agent.post(format!("{}/v1/sessions", server.url)).header("idempotency-key", key);
+        let mut answer = request.send_json(json!({"ttl_s": ttl})).unwrap();
+        (answer.status().as_u16(), answer.body_mut().read_json::<Value>().unwrap())
+    };
+    let (first, again, other) = (open("a", 60), open("a", 60), open("b", 60));
+    assert_eq!((first.0, again.0), (201, 201));
+    assert_eq!(first.1["id"], again.1["id"]);
+    assert_ne!(first.1["id"], other.1["id"]);
+    assert_eq!(open("a", 61).0, 409);
+    // When it ends is told, also after that has changed.
+    let at = format!("/v1/sessions/{}", first.1["id"].as_str().unwrap());
+    let (_, longer) = server.post(&format!("{at}/extend"), &json!({"ttl_s": 600}));
+    assert_eq!(longer["ttl_s"], 600);
+    assert!(longer["expires_at"].as_str() > first.1["expires_at"].as_str(), "{longer}");
+}
+
+#[test]
 fn a_session_that_ended_says_why() {
     let Some(server) = forking(&[]) else { return };
     let idle = Session::open(&server, &json!({"idle_timeout_s": 1}));
@@ -262,6 +283,7 @@ fn an_upload_that_breaks_off_leaves_nothing_and_a_full_disk_is_told() {
     assert_eq!(session.result("import os; os.listdir('.')"), json!([]), "nothing of it is left");
     let (status, _) = server.put(&session.path("/files/a/b.txt"), b"small");
     assert_eq!(status, 201);
+    assert_eq!(server.put(&session.path("/files/a/b.txt/c"), b"x").0, 409);
     let (status, _) = server.put(&session.path("/files/a/b.txt"), b"other");
     assert_eq!(status, 200);
     assert_eq!(session.result("open('a/b.txt').read()"), "other");
@@ -276,6 +298,7 @@ fn what_a_result_leaves_out_can_be_read_page_by_page() {
     let execution = server.succeed(code, json!({"output": {"max_chars": 1000}}));
     let shown = execution["stdout"].as_str().unwrap();
     assert!(shown.starts_with("199%\nx") && shown.len() < 1300, "{shown}");
+    assert_eq!((&execution["stdout_truncated"], &execution["stderr_truncated"]), (&json!(true), &json!(false)));
     let page = server
         .get(&format!("/v1/executions/{}/output?stream=stdout&offset=0&limit=8", execution["id"].as_str().unwrap()))
         .1;
@@ -526,7 +549,8 @@ fn several_files_go_up_in_one_request_and_a_folder_comes_down_as_an_archive() {
     }
     for (body, status) in [
         (json!({"path": "uploads/none"}), 404),
-        (json!({"path": "uploads/x/etc"}), 404),
+        (json!({"path": "uploads/x/etc"}), 400),
+        (json!({"path": "uploads/x/a.txt"}), 400),
         (json!({"path": "../x"}), 400),
         (json!({"format": "rar"}), 400),
     ] {

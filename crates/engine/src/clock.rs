@@ -12,6 +12,11 @@ pub trait Clock: Send + Sync {
     fn stamp(&self) -> String {
         text(self.now())
     }
+
+    /// So long from now, in the same form.
+    fn stamp_after(&self, duration: std::time::Duration) -> String {
+        text(self.now() + duration)
+    }
 }
 
 fn text(time: OffsetDateTime) -> String {

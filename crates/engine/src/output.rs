@@ -18,20 +18,21 @@ pub struct OutputBudget {
 
 impl OutputBudget {
     /// The text with progress bars folded to what a terminal would show in the end and, if it is longer than the budget, its middle replaced by a line that
-    /// says how much is missing and how to read it. `None` when nothing changes.
-    pub(crate) fn apply(self, text: &str, id: &ExecutionId, stream: &str) -> Option<String> {
+    /// says how much is missing and how to read it; and whether that is so. `None` when nothing changes.
+    pub(crate) fn apply(self, text: &str, id: &ExecutionId, stream: &str) -> Option<(String, bool)> {
         let folded = fold(text);
         let shown = folded.as_deref().unwrap_or(text);
         let length = shown.chars().count();
         if length <= self.head + self.tail {
-            return folded;
+            return folded.map(|folded| (folded, false));
         }
         let at = |count: usize| shown.char_indices().nth(count).map_or(shown.len(), |(index, _)| index);
         let (head, tail) = (&shown[..at(self.head)], &shown[at(length - self.tail)..]);
         let cut = length - self.head - self.tail;
-        Some(format!(
+        let shown = format!(
             "{head}\n[... {cut} characters cut; all: GET /v1/executions/{id}/output?stream={stream}&offset=0&limit=10000 ...]\n{tail}"
-        ))
+        );
+        Some((shown, true))
     }
 }
 
@@ -237,8 +238,9 @@ mod tests {
         let id = ExecutionId::parse("exe_1").unwrap();
         let budget = OutputBudget { head: 3, tail: 2 };
         assert_eq!(budget.apply("abcde", &id, "stdout"), None);
-        assert_eq!(budget.apply("0%\r50%\r99%\r\nx", &id, "stdout").unwrap(), "99%\nx");
-        let cut = budget.apply("äöü-----yz", &id, "stderr").unwrap();
+        assert_eq!(budget.apply("0%\r50%\r99%\r\nx", &id, "stdout").unwrap(), ("99%\nx".to_owned(), false));
+        let (cut, missing) = budget.apply("äöü-----yz", &id, "stderr").unwrap();
+        assert!(missing);
         assert!(cut.starts_with("äöü\n[... 5 characters cut;") && cut.ends_with("...]\nyz"), "{cut}");
         assert!(cut.contains("/v1/executions/exe_1/output?stream=stderr"), "{cut}");
     }

@@ -254,8 +254,11 @@ impl Record {
             return;
         }
         let [stdout, stderr] = shown;
-        let replaced = |text: &mut String, shown: Option<String>| {
-            let shown = shown.unwrap_or_else(|| text.clone());
+        let cut = |shown: &Option<(String, bool)>| shown.as_ref().is_some_and(|(_, cut)| *cut);
+        execution.stdout_truncated |= cut(&stdout);
+        execution.stderr_truncated |= cut(&stderr);
+        let replaced = |text: &mut String, shown: Option<(String, bool)>| {
+            let shown = shown.map_or_else(|| text.clone(), |(shown, _)| shown);
             std::mem::replace(text, shown)
         };
         let whole = [replaced(&mut execution.stdout, stdout), replaced(&mut execution.stderr, stderr)];

@@ -26,6 +26,7 @@ use utoipa::ToSchema;
 use crate::backend::{
     BackendReport, Control, ExitReport, KeptSandbox, Meter, Programs, SandboxProcess, SandboxSpec, StartError,
 };
+use crate::clock::Clock;
 use crate::driver::{self, Job, Live, Means, Running, Site};
 use crate::execution::{Execution, ExecutionError, Fault, Isolation, JsonMap, Notice, Outcome, Status};
 use crate::files;
@@ -88,8 +89,10 @@ pub struct SessionInfo {
     pub restarts: u64,
     /// Seconds without an execution after which it is closed.
     pub idle_timeout_s: u64,
-    /// Seconds after its creation at which it is closed.
+    /// Seconds that it was to live, when it was created or its life was prolonged.
     pub ttl_s: u64,
+    /// When it is closed whatever happens, RFC 3339 UTC.
+    pub expires_at: String,
     /// Whatever the caller gave.
     #[schema(value_type = Object)]
     pub metadata: serde_json::Map<String, Value>,
@@ -134,6 +137,7 @@ pub struct Session {
     pub spec: SessionSpec,
     state: Mutex<State>,
     commands: mpsc::UnboundedSender<Command>,
+    clock: Arc<dyn Clock>,
     /// It is no longer being created.
     created: watch::Sender<bool>,
     /// Nothing of it is left.
@@ -180,6 +184,7 @@ impl Session {
     pub(crate) fn start(id: SessionId, spec: SessionSpec, means: Arc<Means>) -> Arc<Self> {
         let (commands, received) = mpsc::unbounded_channel();
         let now = means.clock.stamp();
+        let expires_at = means.clock.stamp_after(spec.ttl);
         let info = SessionInfo {
             id: id.clone(),
             state: SessionState::Creating,
@@ -199,6 +204,7 @@ impl Session {
             restarts: 0,
             idle_timeout_s: spec.idle_timeout.as_secs(),
             ttl_s: spec.ttl.as_secs(),
+            expires_at,
             metadata: spec.metadata.clone(),
             created_at: now.clone(),
             last_used_at: now,
@@ -210,6 +216,7 @@ impl Session {
             spec,
             state: Mutex::new(state),
             commands,
+            clock: Arc::clone(&means.clock),
             created: watch::Sender::new(false),
             gone: watch::Sender::new(false),
         });
@@ -370,7 +377,12 @@ impl Session {
         if let Some(over) = self.over() {
             return Err(over);
         }
-        self.state.lock().ttl_ends = Instant::now() + ttl;
+        {
+            let mut state = self.state.lock();
+            state.ttl_ends = Instant::now() + ttl;
+            state.info.ttl_s = ttl.as_secs();
+            state.info.expires_at = self.clock.stamp_after(ttl);
+        }
         self.commands.send(Command::Extended).ok();
         Ok(())
     }

@@ -370,30 +370,30 @@ impl WorkspacePath {
                 .chain(WORKSPACE_ALIASES)
                 .find_map(|root| text.strip_prefix(root)?.strip_prefix('/'))
                 .ok_or_else(|| {
-                    format!("path {text:?} is outside the workspace; use a relative path or one below {WORKSPACE}")
+                    format!("{text:?} is outside the workspace; use a relative path or one below {WORKSPACE}")
                 })?;
         }
         let parts = relative.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>();
         if parts.is_empty() {
-            return Err(format!("path {text:?} names no file"));
+            return Err(format!("{text:?} names no file"));
         }
         for part in &parts {
             if *part == ".." {
-                return Err(format!("path {text:?} must not contain '..'"));
+                return Err(format!("{text:?} must not contain '..'"));
             }
             if part.contains('\0') {
-                return Err("path must not contain a NUL byte".to_owned());
+                return Err("must not contain a NUL byte".to_owned());
             }
             if part.len() > 255 {
-                return Err(format!("path has a part of {} bytes; a file name has at most 255", part.len()));
+                return Err(format!("has a part of {} bytes; a file name has at most 255", part.len()));
             }
         }
         if relative.ends_with('/') {
-            return Err(format!("path {text:?} names a folder, not a file"));
+            return Err(format!("{text:?} names a folder, not a file"));
         }
         let path = parts.join("/");
         if path.len() > 4000 {
-            return Err(format!("path has {} bytes; at most 4000 are possible", path.len()));
+            return Err(format!("has {} bytes; at most 4000 are possible", path.len()));
         }
         Ok(Self(path))
     }

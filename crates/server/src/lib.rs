@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use axum::Router;
 use fumehood_engine::Engine;
+use fumehood_engine::ids::{ExecutionId, SessionId};
 use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
 
@@ -34,7 +35,8 @@ pub struct ServerState {
     config: ServerConfig,
     engine: Engine,
     metrics: PrometheusHandle,
-    replays: Mutex<Replays>,
+    replays: Mutex<Replays<ExecutionId>>,
+    session_replays: Mutex<Replays<SessionId>>,
     started: Instant,
 }
 
@@ -42,7 +44,14 @@ impl ServerState {
     /// State of a server in front of `engine`; `metrics` comes from [`metrics::install`].
     #[must_use]
     pub fn new(config: ServerConfig, engine: Engine, metrics: PrometheusHandle) -> Arc<Self> {
-        Arc::new(Self { config, engine, metrics, replays: Mutex::default(), started: Instant::now() })
+        Arc::new(Self {
+            config,
+            engine,
+            metrics,
+            replays: Mutex::default(),
+            session_replays: Mutex::default(),
+            started: Instant::now(),
+        })
     }
 }
 

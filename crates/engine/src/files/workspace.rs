@@ -82,7 +82,7 @@ impl Workspace {
     pub fn create(&self, path: &WorkspacePath) -> std::io::Result<Upload> {
         let root = self.root_to_change(path.as_str())?;
         let (folders, name) = path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()));
-        let folder = make_folders(&root, self.owner, folders).map_err(no_file)?;
+        let folder = make_folders(&root, self.owner, folders).map_err(in_the_way)?;
         // Without a name until it is whole: an upload that breaks off leaves nothing.
         let flags = OFlags::TMPFILE | OFlags::WRONLY;
         let file = open_below(&folder, ".", flags, Mode::from_raw_mode(0o644))?;
@@ -106,7 +106,10 @@ impl Workspace {
         if path.is_empty() {
             return Ok(root);
         }
-        open_below(&root, path, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).map_err(no_file)
+        match open_below(&root, path, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()) {
+            Err(Errno::NOTDIR) => Err(std::io::ErrorKind::NotADirectory.into()),
+            opened => opened.map_err(no_file),
+        }
     }
 
     /// What is in a folder (`""` for the workspace itself), with all below it if `recursive`; and whether that is everything. Blocks.
@@ -183,6 +186,14 @@ pub(super) const SHARED: &str = "shared";
 fn within_shared(path: &str) -> Option<&str> {
     let rest = path.strip_prefix(SHARED)?;
     if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
+}
+
+/// Something else is where a folder is to be.
+fn in_the_way(error: Errno) -> std::io::Error {
+    match error {
+        Errno::LOOP | Errno::NOTDIR | Errno::XDEV => std::io::ErrorKind::AlreadyExists.into(),
+        other => other.into(),
+    }
 }
 
 /// A link on the way, or a file where a folder should be, is no such file.

@@ -1,12 +1,11 @@
 //! `Idempotency-Key`: the same request sent twice runs once.
 //!
-//! A key lives as long as its execution is kept; the map is bounded besides.
+//! A key lives as long as what it made is kept; the map is bounded besides.
 
 use std::collections::{HashMap, VecDeque};
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use fumehood_engine::ids::ExecutionId;
 use sha2::{Digest, Sha256};
 
 use super::auth::Principal;
@@ -66,18 +65,24 @@ pub(crate) struct Attempt {
 }
 
 /// What became of earlier requests that had a key.
-#[derive(Debug, Default)]
-pub(crate) struct Replays {
-    by_key: HashMap<[u8; 32], ([u8; 32], ExecutionId)>,
+#[derive(Debug)]
+pub(crate) struct Replays<Id> {
+    by_key: HashMap<[u8; 32], ([u8; 32], Id)>,
     order: VecDeque<[u8; 32]>,
 }
 
-impl Replays {
-    /// The execution of the same request before, if there was one.
+impl<Id> Default for Replays<Id> {
+    fn default() -> Self {
+        Self { by_key: HashMap::new(), order: VecDeque::new() }
+    }
+}
+
+impl<Id> Replays<Id> {
+    /// What the same request made before, if it did.
     ///
     /// # Errors
     /// When the key was used with another body.
-    pub(crate) fn find(&self, attempt: &Attempt) -> Result<Option<&ExecutionId>, ApiError> {
+    pub(crate) fn find(&self, attempt: &Attempt) -> Result<Option<&Id>, ApiError> {
         match self.by_key.get(&attempt.key) {
             None => Ok(None),
             Some((body, id)) if *body == attempt.body => Ok(Some(id)),
@@ -87,14 +92,14 @@ impl Replays {
         }
     }
 
-    /// Forgets a key whose execution is gone.
+    /// Forgets a key of which nothing is kept.
     pub(crate) fn forget(&mut self, attempt: &Attempt) {
         self.by_key.remove(&attempt.key);
         self.order.retain(|key| *key != attempt.key);
     }
 
-    /// Remembers the execution of a request.
-    pub(crate) fn remember(&mut self, attempt: Attempt, id: ExecutionId) {
+    /// Remembers what a request made.
+    pub(crate) fn remember(&mut self, attempt: Attempt, id: Id) {
         self.by_key.insert(attempt.key, (attempt.body, id));
         self.order.push_back(attempt.key);
         while self.order.len() > MOST {
@@ -106,6 +111,8 @@ impl Replays {
 
 #[cfg(test)]
 mod tests {
+    use fumehood_engine::ids::ExecutionId;
+
     use super::*;
 
     fn attempt(number: u32) -> Attempt {

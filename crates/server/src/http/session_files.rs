@@ -82,11 +82,14 @@ fn refusal(error: &std::io::Error) -> ApiError {
         ErrorKind::ReadOnlyFilesystem => {
             ApiError::forbidden("shared is the operator's folder, which is read-only here")
         }
-        ErrorKind::InvalidInput => ApiError::invalid("path", "names something that is not a regular file"),
-        ErrorKind::PermissionDenied => ApiError::forbidden("the session's folders do not allow that"),
-        ErrorKind::IsADirectory | ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty => {
-            ApiError::conflict("a folder of that name is in the way")
+        ErrorKind::InvalidInput => {
+            ApiError::invalid("path", "names something that is not a regular file; files:archive gives a folder")
         }
+        ErrorKind::NotADirectory => ApiError::invalid("path", "names something that is no folder"),
+        ErrorKind::PermissionDenied => ApiError::forbidden("the session's folders do not allow that"),
+        ErrorKind::IsADirectory | ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty => ApiError::conflict(
+            "something else is in the way: a folder of that name, or a file or link where a folder is to be",
+        ),
         _ => ApiError::invalid("path", format!("cannot be used: {error}")),
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use fumehood_engine::backend::SandboxProcess;
 use fumehood_engine::execution::{Execution, JsonMap};
@@ -20,18 +20,27 @@ use super::error::{ApiError, ErrorBody};
 use super::executions::answer;
 use super::idempotency::KeyParam;
 use super::params::{Pairs, SessionParam};
-use super::submit::header_value;
+use super::submit::{REPLAYED, header_value};
 use crate::openapi::{EventObject, Refusals, RunRefusals};
 
 /// Opens a session. It starts its interpreter at once; executions wait until it has.
 #[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = SessionRequest,
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same key with the same body opens one session")),
     responses((status = 201, description = "The session", body = SessionInfo,
         headers(("Location" = String, description = "Where to read it"))), Refusals, RunRefusals))]
-pub(crate) async fn create(State(state): State<Shared>, body: JsonBody<SessionRequest>) -> Result<Response, ApiError> {
+pub(crate) async fn create(
+    State(state): State<Shared>,
+    key: KeyParam,
+    body: JsonBody<SessionRequest>,
+) -> Result<Response, ApiError> {
     let spec = body.value.validate(&state.config.limits)?;
-    let session = state.engine.open_session(spec)?.info();
-    let location = [(header::LOCATION, header_value(&format!("/v1/sessions/{}", session.id)))];
-    Ok((StatusCode::CREATED, location, Json(session)).into_response())
+    let (session, replayed) = state.open_session(spec, key.with_body(body.sha256))?;
+    let mut headers = HeaderMap::new();
+    headers.insert(header::LOCATION, header_value(&format!("/v1/sessions/{}", session.id)));
+    if replayed {
+        headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    Ok((StatusCode::CREATED, headers, Json(session.info())).into_response())
 }
 
 /// Sessions kept here.

@@ -1,12 +1,14 @@
 //! From a valid spec to a running execution, once for each idempotency key.
 
+use std::sync::Arc;
+
 use axum::http::HeaderValue;
 use axum::http::header::{HeaderMap, HeaderName};
 use fumehood_engine::Ticket;
 use fumehood_engine::event::EventLog;
 use fumehood_engine::ids::ExecutionId;
 use fumehood_engine::session::Session;
-use fumehood_engine::spec::ExecutionSpec;
+use fumehood_engine::spec::{ExecutionSpec, SessionSpec};
 use tracing::Instrument;
 
 use super::error::ApiError;
@@ -14,7 +16,7 @@ use super::idempotency::Attempt;
 use crate::ServerState;
 
 const EXECUTION_ID: HeaderName = HeaderName::from_static("x-execution-id");
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// An execution that runs or ran.
 pub(crate) struct Accepted {
@@ -55,6 +57,25 @@ impl ServerState {
         attempt: Option<Attempt>,
     ) -> Result<Accepted, ApiError> {
         self.submit_by(spec, attempt, |spec| Ok(self.engine.submit_to(session, spec, wait)?))
+    }
+
+    /// Opens a session, or finds the one that the same request opened before; and whether it was found.
+    pub(crate) fn open_session(
+        &self,
+        spec: SessionSpec,
+        attempt: Option<Attempt>,
+    ) -> Result<(Arc<Session>, bool), ApiError> {
+        let Some(attempt) = attempt else { return Ok((self.engine.open_session(spec)?, false)) };
+        // Held until the session is remembered: a duplicate that comes meanwhile must find it.
+        let mut replays = self.session_replays.lock();
+        let earlier = replays.find(&attempt)?.cloned();
+        if let Some(kept) = earlier.and_then(|id| self.engine.session(&id)) {
+            return Ok((kept, true));
+        }
+        replays.forget(&attempt);
+        let session = self.engine.open_session(spec)?;
+        replays.remember(attempt, session.id.clone());
+        Ok((session, false))
     }
 
     fn submit_by(

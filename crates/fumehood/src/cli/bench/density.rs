@@ -18,7 +18,7 @@ const PATIENCE_EACH: Duration = Duration::from_secs(3);
 const START: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Programs that used no processor time for so long sleep.
-const STILL: Duration = Duration::from_millis(300);
+pub(super) const STILL: Duration = Duration::from_millis(300);
 /// As long as the server's own limit allows.
 const SLEEPS: &str = "import time\ntime.sleep(300)";
 const SLEEPS_MS: u64 = 300_000;
@@ -45,7 +45,7 @@ async fn ready(bench: &mut Bench, section: &mut Section, wanted: u64) -> anyhow:
     let seconds = begun.elapsed().as_secs_f64();
     section.note(format!("ready after {seconds:.1} s, {:.1} a second", wanted as f64 / seconds));
     let (groups, others) = sandboxes(server(bench)?);
-    weigh(section, "ready", wanted, &groups, &others);
+    weigh(section, "ready", wanted, &groups, &others, Some(Bound::AtMost(2.5)));
     Ok(())
 }
 
@@ -78,7 +78,7 @@ async fn idle(bench: &mut Bench, section: &mut Section, wanted: u64) -> anyhow::
         }
         before = now;
     }
-    weigh(section, "idle", wanted, &groups, &sandboxes(pid).1);
+    weigh(section, "idle", wanted, &groups, &sandboxes(pid).1, None);
     Ok(())
 }
 
@@ -102,7 +102,14 @@ async fn reach(connection: &mut Connection, running: u64, ready: u64) -> anyhow:
 }
 
 /// Adds the memory of these sandboxes, which are in this state, and of the server's other processes.
-fn weigh(section: &mut Section, state: &str, wanted: u64, groups: &[Vec<u32>], others: &[u32]) {
+pub(super) fn weigh(
+    section: &mut Section,
+    state: &str,
+    wanted: u64,
+    groups: &[Vec<u32>],
+    others: &[u32],
+    bound: Option<Bound>,
+) {
     let each: Vec<Memory> = groups.iter().map(|pids| pids.iter().map(|pid| memory(*pid)).sum()).collect();
     let rest: Memory = others.iter().map(|pid| memory(*pid)).sum();
     let mut add = |name: &str, part: fn(&Memory) -> u64| {
@@ -114,7 +121,6 @@ fn weigh(section: &mut Section, state: &str, wanted: u64, groups: &[Vec<u32>], o
     let unique = add("unique memory", |memory| memory.unique);
     add("proportional memory", |memory| memory.proportional);
     add("page tables", |memory| memory.tables);
-    let bound = (state == "ready").then_some(Bound::AtMost(2.5));
     section.ratio(format!("unique memory of one that is {state}, MiB"), unique, bound);
     let all: Memory = each.iter().copied().sum();
     let together = (all.proportional + all.tables + rest.proportional + rest.tables) as f64 / wanted as f64;

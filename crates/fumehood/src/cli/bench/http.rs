@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::{self, client::IntoClientRequest};
 
 use super::load::Caller;
 use super::programs::{FILE, Job};
@@ -41,6 +42,23 @@ impl Address {
         let host = if uri.port().is_some() { host } else { format!("{host}:80") };
         let authorization = key.map(|key| HeaderValue::try_from(format!("Bearer {key}"))).transpose()?;
         Ok(Self { host, authorization })
+    }
+
+    /// A request for a WebSocket, and a connection to send it over.
+    ///
+    /// # Errors
+    /// When nobody answers there.
+    pub(super) async fn websocket(
+        &self,
+        path: &str,
+    ) -> anyhow::Result<(tungstenite::handshake::client::Request, TcpStream)> {
+        let stream = TcpStream::connect(&self.host).await.with_context(|| format!("cannot reach {}", self.host))?;
+        stream.set_nodelay(true)?;
+        let mut request = format!("ws://{}{path}", self.host).into_client_request()?;
+        if let Some(authorization) = &self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
+        Ok((request, stream))
     }
 
     /// # Errors

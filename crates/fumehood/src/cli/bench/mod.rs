@@ -23,6 +23,7 @@ mod programs;
 mod refill;
 mod report;
 mod server;
+mod sessions;
 mod stats;
 mod stream;
 mod throughput;
@@ -65,6 +66,8 @@ enum Scenario {
     Chart,
     /// Output while it happens: how soon, and how much a second
     Stream,
+    /// One line in a session, a fresh interpreter for it, its memory while it is idle; --clients says how many sessions
+    Sessions,
     /// Memory of ready and of idle sandboxes; --requests says how many
     Density,
     /// Loops inside and outside a sandbox
@@ -76,7 +79,7 @@ enum Scenario {
 }
 
 /// What runs when nothing is chosen: all that takes minutes.
-const USUAL: [Scenario; 9] = [
+const USUAL: [Scenario; 10] = [
     Scenario::Claim,
     Scenario::Burst,
     Scenario::Sustained,
@@ -85,6 +88,7 @@ const USUAL: [Scenario; 9] = [
     Scenario::Stream,
     Scenario::Overhead,
     Scenario::Refill,
+    Scenario::Sessions,
     Scenario::Density,
 ];
 
@@ -220,6 +224,7 @@ impl Bench {
             Scenario::Burst => throughput::burst(self).await,
             Scenario::Sustained => throughput::sustained(self).await,
             Scenario::Stream => stream::stream(self).await,
+            Scenario::Sessions => sessions::sessions(self).await,
             Scenario::Density => density::density(self).await,
             Scenario::Overhead => overhead::overhead(self).await,
             Scenario::Refill => refill::refill(self).await,

@@ -1,0 +1,232 @@
+//! What a session costs: one line in it, a fresh interpreter for it, and its memory while nobody asks anything of it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use futures::{SinkExt, StreamExt};
+use hyper::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::Bench;
+use super::density::{STILL, weigh};
+use super::http::{Address, Connection};
+use super::process::{sandboxes, ticks_of};
+use super::report::{Bound, Section, Series, ratios};
+use super::stats::Run;
+
+/// The one line.
+const LINE: &str = "1 + 1";
+/// The same within an interpreter that does nothing else, many times over; its result is milliseconds each.
+const IN_PROCESS: &str = "import time
+def _each():
+    names, begun = {}, time.perf_counter()
+    for _ in range(2000): exec(compile('1 + 1', '<code>', 'exec'), names)
+    return (time.perf_counter() - begun) / 2
+_each()";
+/// What a session that is weighed has loaded.
+const LOADED: &str = "import numpy, pandas\npandas.DataFrame({'a': [1, 2, 3]}).describe().shape";
+
+/// For the sessions to come to rest.
+const REST_BY: Duration = Duration::from_secs(60);
+
+pub(super) async fn sessions(bench: &mut Bench) -> anyhow::Result<Section> {
+    let (requests, open) =
+        (bench.requests(500, 20), bench.args.clients.unwrap_or(if bench.args.quick { 4 } else { 100 }));
+    let what = format!(
+        "one line in a session over HTTP keep-alive ({} runs; {requests} requests); then {open} idle sessions",
+        bench.runs()
+    );
+    let mut section = Section::new("sessions", what);
+    latency(bench, &mut section, requests).await?;
+    density(bench, &mut section, open).await?;
+    Ok(section)
+}
+
+async fn latency(bench: &mut Bench, section: &mut Section, requests: u64) -> anyhow::Result<()> {
+    let address = bench.rested_server().await?;
+    let mut connection = address.connect().await?;
+    let session = Opened::new(&mut connection).await?;
+    let mut socket = session.socket(&address).await?;
+    let mut echo = Series::new("websocket echo", "ms");
+    let mut exec = Series::new("exec in the interpreter", "ms");
+    let mut over_http = Series::new("in a session", "ms");
+    let mut over_socket = Series::new("in a session, over its websocket", "ms");
+    let mut reset = Series::new("reset", "ms");
+    let body = json!({"code": LINE}).to_string();
+    let ask = json!({"type": "execute", "execution": {"code": LINE}}).to_string();
+    for _ in 0..bench.runs() {
+        let mut run = Run::default();
+        for _ in 0..requests {
+            let begun = Instant::now();
+            socket.send(Message::text(r#"{"type": "ping"}"#)).await?;
+            let heard = hear(&mut socket).await?;
+            run.values.push(milliseconds(begun));
+            if heard["type"] != "pong" {
+                run.complain(format!("no pong: {heard}"));
+            }
+        }
+        echo.add(&run, None);
+
+        exec.add(
+            &Run {
+                values: vec![session.result(&mut connection, IN_PROCESS).await?.as_f64().context("no time")?],
+                ..Run::default()
+            },
+            None,
+        );
+
+        let mut run = Run::default();
+        for _ in 0..requests {
+            let begun = Instant::now();
+            let answer = connection.post(&session.executions, body.clone().into()).await?;
+            run.values.push(milliseconds(begun));
+            let answer: Answer = serde_json::from_slice(&answer)?;
+            if answer.result != 2 {
+                run.complain(format!("1 + 1 is {}", answer.result));
+            }
+        }
+        over_http.add(&run, None);
+
+        let mut run = Run::default();
+        for _ in 0..requests {
+            let begun = Instant::now();
+            socket.send(Message::text(ask.clone())).await?;
+            let result = loop {
+                let heard = hear(&mut socket).await?;
+                if heard["event"]["type"] == "result" {
+                    break heard["event"]["data"]["result"].clone();
+                }
+            };
+            run.values.push(milliseconds(begun));
+            if result != 2 {
+                run.complain(format!("1 + 1 is {result}"));
+            }
+        }
+        over_socket.add(&run, None);
+
+        let mut run = Run::default();
+        for _ in 0..requests.div_ceil(20) {
+            let begun = Instant::now();
+            connection.post(&format!("{}/reset", session.path), "{}".into()).await?;
+            run.values.push(milliseconds(begun));
+        }
+        reset.add(&run, None);
+    }
+    let p50 = |series: &Series| series.each(|run| run.p50);
+    let bare: Vec<f64> = p50(&echo).iter().zip(p50(&exec)).map(|(echo, exec)| echo + exec).collect();
+    for series in [&echo, &exec, &over_http, &over_socket, &reset] {
+        section.figure(series);
+    }
+    section.ratio("in a session / (websocket echo + exec)", ratios(&p50(&over_http), &bare), Some(Bound::AtMost(2.0)));
+    section.ratio("reset p50, ms", p50(&reset), Some(Bound::Below(20.0)));
+    session.close(&mut connection).await
+}
+
+/// Opens sessions that have loaded much, and weighs them when they rest.
+async fn density(bench: &mut Bench, section: &mut Section, wanted: u64) -> anyhow::Result<()> {
+    if bench.args.server.is_some() {
+        section.note("memory not measured: it needs a server of its own");
+        return Ok(());
+    }
+    let address = bench.rested_server().await?;
+    let pid = bench.server_pid().context("the server's process is not known")?;
+    let mut connection = address.connect().await?;
+    let mut open = Vec::new();
+    for _ in 0..wanted {
+        let session = Opened::new(&mut connection).await?;
+        session.result(&mut connection, LOADED).await?;
+        open.push(session);
+    }
+    // Those that wait ready for executions are sandboxes too; a session's has a third process if code started one, which none did here.
+    let ours: Vec<String> = open.iter().map(|session| session.id.clone()).collect();
+    let (groups, others) = sandboxes(pid);
+    let (sessions, ready): (Vec<_>, Vec<_>) = groups.into_iter().partition(|group| belongs(group, &ours));
+    let others: Vec<u32> = others.into_iter().chain(ready.into_iter().flatten()).collect();
+    let spent = || ticks_of(sessions.iter().flatten().copied());
+    let deadline = Instant::now() + REST_BY;
+    let mut before = spent();
+    loop {
+        tokio::time::sleep(STILL).await;
+        let now = spent();
+        if now == before {
+            break;
+        }
+        if Instant::now() > deadline {
+            bail!("the sessions did not come to rest");
+        }
+        before = now;
+    }
+    weigh(section, "an idle session", wanted, &sessions, &others, Some(Bound::AtMost(5.0)));
+    for session in open {
+        if session.result(&mut connection, LINE).await? != 2 {
+            section.complain("a session does not answer any more");
+        }
+        session.close(&mut connection).await?;
+    }
+    Ok(())
+}
+
+/// Whether the processes are in the group of one of these sessions.
+fn belongs(group: &[u32], sessions: &[String]) -> bool {
+    let groups = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    group.first().is_some_and(|pid| {
+        let groups = groups(pid);
+        sessions.iter().any(|session| groups.contains(session.as_str()))
+    })
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    result: Value,
+}
+
+/// A session of ours.
+struct Opened {
+    id: String,
+    path: String,
+    executions: String,
+}
+
+impl Opened {
+    async fn new(connection: &mut Connection) -> anyhow::Result<Self> {
+        let session: Value = serde_json::from_slice(&connection.post("/v1/sessions", "{}".into()).await?)?;
+        let id = session["id"].as_str().context("the session has no id")?.to_owned();
+        let path = format!("/v1/sessions/{id}");
+        Ok(Self { executions: format!("{path}/executions"), path, id })
+    }
+
+    async fn result(&self, connection: &mut Connection, code: &str) -> anyhow::Result<Value> {
+        let answer = connection.post(&self.executions, json!({"code": code}).to_string().into()).await?;
+        Ok(serde_json::from_slice::<Answer>(&answer)?.result)
+    }
+
+    async fn socket(&self, address: &Address) -> anyhow::Result<WebSocketStream<TcpStream>> {
+        let (request, stream) = address.websocket(&format!("{}/ws", self.path)).await?;
+        let (mut socket, _) = tokio_tungstenite::client_async(request, stream).await?;
+        hear(&mut socket).await?;
+        Ok(socket)
+    }
+
+    async fn close(self, connection: &mut Connection) -> anyhow::Result<()> {
+        connection.send(Method::DELETE, &self.path, "application/json", bytes::Bytes::new()).await?;
+        Ok(())
+    }
+}
+
+async fn hear(socket: &mut WebSocketStream<TcpStream>) -> anyhow::Result<Value> {
+    loop {
+        match socket.next().await.context("the websocket was closed")?? {
+            Message::Text(text) => return Ok(serde_json::from_str(&text)?),
+            Message::Close(_) => bail!("the websocket was closed"),
+            _ => {}
+        }
+    }
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
