@@ -1,0 +1,141 @@
+//! How an execution is shown on a terminal, whoever ran it: output as it comes, values as a notebook would, and why it did not end well.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use fumehood_engine::event::EventBody;
+use fumehood_engine::execution::{Execution, Outcome, Output};
+
+use super::OutputClosed;
+use crate::escape::escaped_lines;
+use crate::landing::{Landing, named};
+
+/// Exit codes besides the program's own.
+pub(super) const EXIT_CODES: &str = "\
+Exit codes: the program's own; 124 when the time ran out, 137 when it was ended for its memory, 128+N when signal N ended it, \
+125 for another limit, 126 when a policy forbade it, 130 when cancelled, 70 when Fumehood itself failed.";
+
+/// Writes to standard output at once.
+///
+/// # Errors
+/// [`OutputClosed`] when nobody reads any more.
+pub(super) fn write_out(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(OutputClosed.into()),
+        other => other.context("cannot write to standard output"),
+    }
+}
+
+/// Writes to standard error, where there is nothing to be done if that fails.
+pub(super) fn write_err(text: &str) {
+    io::stderr().write_all(text.as_bytes()).ok();
+}
+
+/// Says something that is not the program's.
+pub(super) fn note(text: &str) {
+    write_err(&format!("fumehood: {text}\n"));
+}
+
+/// Shows an event; values and displays unless `quiet`.
+pub(super) fn show(body: &EventBody, quiet: bool) -> anyhow::Result<()> {
+    match body {
+        EventBody::Stdout { text } => write_out(text)?,
+        EventBody::Stderr { text } => write_err(text),
+        EventBody::Display(output) if !quiet => {
+            if let Some(text) = plain_text(output) {
+                write_out(&format!("{text}\n"))?;
+            }
+        }
+        EventBody::Warning(notice) => note(&escaped_lines(&notice.message)),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn plain_text(output: &Output) -> Option<&str> {
+    let figure = picture(output).is_some();
+    output.mime.get("text/plain").and_then(|text| text.as_str()).filter(|_| !figure)
+}
+
+/// Says why it did not end well, unless the program itself has said so (a traceback is on standard error already).
+pub(super) fn explain(execution: &Execution) {
+    let Some(error) = &execution.error else { return };
+    if error.traceback.is_empty() && execution.outcome != Some(Outcome::Exited) {
+        note(&escaped_lines(&format!("{}: {}", error.kind, error.message)));
+    }
+    if let Some(hint) = &error.hint {
+        note(&escaped_lines(&format!("hint: {hint}")));
+    }
+}
+
+/// Figures on their way into a folder.
+pub(super) struct Figures {
+    landing: Landing,
+    count: usize,
+}
+
+impl Figures {
+    /// # Errors
+    /// When the folder cannot be made.
+    pub(super) fn into(folder: &Path) -> anyhow::Result<Self> {
+        Ok(Self { landing: Landing::open(folder)?, count: 0 })
+    }
+
+    /// Saves it if it is a figure.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn save(&mut self, output: &Output) -> anyhow::Result<()> {
+        let Some((extension, content)) = picture(output) else { return Ok(()) };
+        let bytes = match extension {
+            "svg" | "html" => content.as_bytes().to_vec(),
+            _ => BASE64.decode(content).context("a figure is no base64")?,
+        };
+        self.count += 1;
+        let mut arriving = self.landing.create(&format!("figure-{}.{extension}", self.count))?;
+        arriving.file.write_all(&bytes).context("cannot write a figure")?;
+        note(&format!("wrote {}", named(&arriving.keep()?)));
+        Ok(())
+    }
+}
+
+/// Whether it is a figure.
+pub(super) fn is_figure(output: &Output) -> bool {
+    picture(output).is_some()
+}
+
+/// The best form of a figure: the ending of its file, and the content.
+fn picture(output: &Output) -> Option<(&'static str, &str)> {
+    let of = |mime: &str| output.mime.get(mime)?.as_str();
+    let image = [("image/png", "png"), ("image/jpeg", "jpg"), ("image/svg+xml", "svg"), ("image/gif", "gif")];
+    let found = image.into_iter().find_map(|(mime, extension)| Some((extension, of(mime)?)));
+    let interactive = || of("text/html").filter(|_| output.metadata.get("kind").is_some_and(|kind| kind == "figure"));
+    found.or_else(|| Some(("html", interactive()?)))
+}
+
+/// What a shell sees of an end.
+pub(super) fn exit_code(execution: &Execution) -> u8 {
+    match execution.outcome {
+        Some(Outcome::Exited | Outcome::Exception) => {
+            execution.exit_code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+        }
+        Some(Outcome::TimedOut) => 124,
+        Some(Outcome::OomKilled) => 137,
+        Some(Outcome::Signaled) => signal_code(execution).unwrap_or(128),
+        Some(Outcome::OutputLimit | Outcome::DiskLimit | Outcome::ProcessLimit) => 125,
+        Some(Outcome::Denied) => 126,
+        Some(Outcome::Cancelled) => 130,
+        Some(Outcome::Lost | Outcome::Infra) | None => 70,
+    }
+}
+
+/// 128 + N from "ended by signal N".
+fn signal_code(execution: &Execution) -> Option<u8> {
+    let message = &execution.error.as_ref()?.message;
+    let number = message.strip_prefix("ended by signal ")?.split(' ').next()?.parse::<u8>().ok()?;
+    128_u8.checked_add(number)
+}
