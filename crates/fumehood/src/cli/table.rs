@@ -65,6 +65,6 @@ mod tests {
     #[test]
     fn a_cell_is_one_line_without_commands_for_the_terminal() {
         let rows = [["a\n\u{1b}[2Jb".to_owned(), "1".to_owned()], ["c".to_owned(), "22".to_owned()]];
-        assert_eq!(table(["NAME", "N"], &rows), "NAME            N\na\\n\\u{1b}[2Jb  1\nc               22\n");
+        assert_eq!(table(["NAME", "N"], &rows), "NAME           N\na\\n\\u{1b}[2Jb  1\nc              22\n");
     }
 }

@@ -13,7 +13,7 @@ use crate::escape::escaped_lines;
 pub(crate) enum ClientError {
     /// The address is none.
     #[error("{address:?} cannot be the address of a server: {why}")]
-    Address { address: String, why: String },
+    Address { address: String, why: &'static str },
     /// The key holds something that no header can.
     #[error("the API key holds characters that cannot be sent")]
     Key,
@@ -96,8 +96,8 @@ impl ClientError {
                     "{address} wants an API key: {said}; here the key is FUMEHOOD_API_KEY, or the content of --api-key-file"
                 )
             }
-            status if status.is_server_error() => {
-                format!("the server failed: {said} ({status}, request {})", escaped_lines(&error.request_id))
+            StatusCode::INTERNAL_SERVER_ERROR => {
+                format!("the server failed: {said} (request {})", escaped_lines(&error.request_id))
             }
             _ => said.into_owned(),
         };

@@ -19,6 +19,7 @@ use fumehood_engine::execution::Execution;
 use fumehood_engine::ids::{ExecutionId, SessionId};
 use fumehood_engine::session::SessionInfo;
 use fumehood_engine::spec::{ExecutionRequest, SessionRequest};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use reqwest::{Body, Method, RequestBuilder, Response, Url};
 use serde::de::DeserializeOwned;
@@ -34,6 +35,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Largest body read into memory: an execution with its figures fits, a stream without end does not.
 const MOST_BODY: usize = 512 << 20;
+/// What is escaped in a segment of a path: all but what RFC 3986 leaves free.
+const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Where a server is, and what opens it.
 #[derive(Clone)]
@@ -49,11 +52,9 @@ impl Client {
     /// # Errors
     /// When the address or the key cannot be used.
     pub(crate) fn new(address: &str, key: Option<&str>) -> Result<Self, ClientError> {
-        let wrong = |why: &str| ClientError::Address { address: address.to_owned(), why: why.to_owned() };
-        let base = Url::parse(address).map_err(|error| wrong(&error.to_string()))?;
-        if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() {
-            return Err(wrong("it must be http://HOST:PORT or https://HOST"));
-        }
+        let wrong = |why| ClientError::Address { address: address.to_owned(), why };
+        let base = Url::parse(address).ok().filter(|base| matches!(base.scheme(), "http" | "https"));
+        let base = base.ok_or_else(|| wrong("it must be http://HOST:PORT or https://HOST"))?;
         if !base.username().is_empty() || base.password().is_some() || base.query().is_some() {
             return Err(wrong("it must hold no user, password or query; keys go elsewhere"));
         }
@@ -89,9 +90,13 @@ impl Client {
         query: &[(&str, &str)],
     ) -> RequestBuilder {
         let mut url = self.base.clone();
-        if let Ok(mut segments) = url.path_segments_mut() {
-            segments.pop_if_empty().push("v1").extend(path);
+        // Not through `path_segments_mut`, which leaves out tabs and line ends; a sandbox may call its files so.
+        let mut whole = url.path().trim_end_matches('/').to_owned();
+        for segment in std::iter::once("v1").chain(path) {
+            whole.push('/');
+            whole.extend(utf8_percent_encode(segment, NAME));
         }
+        url.set_path(&whole);
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
@@ -327,6 +332,7 @@ mod tests {
         let base = "http://127.0.0.1:8080";
         let files = "http://127.0.0.1:8080/v1/sessions/ses_1/files";
         assert_eq!(url(base, "a b/c?d#e%2f.txt"), format!("{files}/a%20b/c%3Fd%23e%252f.txt"));
+        assert_eq!(url(base, "a\tb\nc+"), format!("{files}/a%09b%0Ac%2B"));
         assert_eq!(url(base, "表"), format!("{files}/%E8%A1%A8"));
         assert_eq!(url("https://host/behind/", "x"), "https://host/behind/v1/sessions/ses_1/files/x");
         assert_eq!(url("https://host/behind", "x"), "https://host/behind/v1/sessions/ses_1/files/x");
