@@ -86,8 +86,12 @@ impl Running {
         line
     }
 
+    fn send(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+
     fn press_ctrl_c(&self) {
-        kill_process(Pid::from_child(&self.process), Signal::INT).unwrap();
+        self.send(Signal::INT);
     }
 
     fn end(mut self) -> (i32, String, String) {
@@ -427,14 +431,16 @@ fn a_download_that_breaks_off_leaves_what_was_there() {
     let (code, _, err) = client.run(&["cp", "ses_1:f", "f"]);
     assert!(code == 70 && err.contains("cannot copy f: the connection to the server broke"), "{code} {err}");
     assert_eq!((names(client.folder.path()), client.read("f")), (vec!["f".to_owned()], "old".to_owned()));
-    // Nor does Ctrl-C leave anything.
+    // Nor does a signal leave anything.
     let client = Client::of(&fake(answer, true));
     client.write("f", "old");
-    let copying = client.start(&["cp", "ses_1:f", "f"]);
-    wait_for(|| (names(client.folder.path()).len() == 2).then_some(()));
-    copying.press_ctrl_c();
-    assert_eq!(copying.end().0, 130);
-    assert_eq!((names(client.folder.path()), client.read("f")), (vec!["f".to_owned()], "old".to_owned()));
+    for (signal, expected) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let copying = client.start(&["cp", "ses_1:f", "f"]);
+        wait_for(|| (names(client.folder.path()).len() == 2).then_some(()));
+        copying.send(signal);
+        assert_eq!(copying.end().0, expected);
+        assert_eq!((names(client.folder.path()), client.read("f")), (vec!["f".to_owned()], "old".to_owned()));
+    }
 }
 
 const SESSION: &str = r#"{"id": "ses_1", "state": "idle", "reason": null, "template": "default@1",
@@ -573,6 +579,8 @@ fn a_reader_that_goes_away_ends_a_command_without_a_word() {
     drop(out);
     let (code, _, err) = ended(&process.wait_with_output().unwrap());
     assert_eq!((code, err.as_str()), (141, ""));
+    // Nobody would see what it does.
+    wait_for(|| client.json(&["ps", "--json"])["executions"].as_array()?.is_empty().then_some(()));
 }
 
 #[test]

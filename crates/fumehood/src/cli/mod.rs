@@ -19,6 +19,7 @@ use clap_complete::Shell;
 
 use crate::client::ClientError;
 use crate::config::{Config, Flags, load};
+use crate::escape::escaped_lines;
 
 /// Runs untrusted code behind glass: safe for the host, visible to its owner.
 #[derive(Debug, Parser)]
@@ -104,10 +105,19 @@ impl Usage {
 #[error("standard output was closed")]
 struct OutputClosed;
 
-/// Somebody pressed Ctrl-C. He knows too.
+/// A signal ended the command, Ctrl-C for example. Whoever sent it knows too.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
-struct Interrupted;
+struct Interrupted(u8);
+
+impl Interrupted {
+    /// Exit code that shells give to an end by Ctrl-C.
+    const CODE: u8 = 128 + 2;
+
+    fn by_ctrl_c() -> anyhow::Error {
+        Self(Self::CODE).into()
+    }
+}
 
 /// The command went on after something that it could not do, and has said so.
 #[derive(Debug, thiserror::Error)]
@@ -206,18 +216,17 @@ fn key_in_sight(matches: &ArgMatches) -> bool {
 fn tell(error: &anyhow::Error) -> ExitCode {
     /// What a shell says of a program that wrote to a closed pipe.
     const PIPE: u8 = 128 + 13;
-    const INTERRUPT: u8 = 128 + 2;
     const USAGE: u8 = 2;
     if error.is::<OutputClosed>() {
         return ExitCode::from(PIPE);
     }
-    if error.is::<Interrupted>() {
-        return ExitCode::from(INTERRUPT);
+    if let Some(Interrupted(code)) = error.downcast_ref() {
+        return ExitCode::from(*code);
     }
     if let Some(Incomplete(code)) = error.downcast_ref() {
         return ExitCode::from(*code);
     }
-    show::note(&format!("{error:#}"));
+    show::note(&escaped_lines(&format!("{error:#}")));
     if error.is::<Usage>() {
         return ExitCode::from(USAGE);
     }

@@ -13,10 +13,18 @@ use super::OutputClosed;
 use crate::escape::escaped_lines;
 use crate::landing::{Landing, named};
 
-/// Exit codes besides the program's own.
+/// What a program's end is to a shell.
 pub(super) const EXIT_CODES: &str = "\
-Exit codes: the program's own; 124 when the time ran out, 137 when it was ended for its memory, 128+N when signal N ended it, \
-125 for another limit, 126 when a policy forbade it, 130 when cancelled, 70 when Fumehood itself failed.";
+Exit codes: the program's own, or
+  124    the time ran out
+  125    another limit was hit: output, disk or processes
+  126    a policy forbade it
+  128+N  signal N ended it
+  130    cancelled (Ctrl-C)
+  137    ended for its memory
+  70     Fumehood itself failed
+  1      nothing was run: a file, a field or this host is at fault
+  2      the command line is wrong";
 
 /// Writes to standard output at once.
 ///

@@ -1,6 +1,7 @@
 //! `fumehood cp`: files and folders to a session and from it. No file is ever half there, on neither side, and nothing that a session or a server
 //! calls a file is written outside the destination.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use fumehood_engine::ids::SessionId;
-use futures::{StreamExt, stream};
+use futures::{Stream, StreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::Body;
 use rustix::fs::OFlags;
@@ -24,7 +25,7 @@ use super::super::{Incomplete, OutputClosed, Usage};
 use super::Remote;
 use super::place::{Place, Remote as There, join, relative};
 use crate::client::{Client, ClientError, FileKind, FileList};
-use crate::escape::escaped;
+use crate::escape::{escaped, escaped_lines};
 use crate::landing::{Landing, named};
 
 /// Files on their way at once: more hide the pauses between small ones.
@@ -104,7 +105,7 @@ struct Copying {
     client: Client,
     recursive: bool,
     bar: ProgressBar,
-    failed: usize,
+    failed: Cell<usize>,
 }
 
 impl Copying {
@@ -115,7 +116,7 @@ impl Copying {
         if let Ok(style) = ProgressStyle::with_template(form) {
             bar.set_style(style.progress_chars("=> "));
         }
-        Self { client, recursive: args.recursive, bar, failed: 0 }
+        Self { client, recursive: args.recursive, bar, failed: Cell::new(0) }
     }
 
     fn begin(&self, files: usize, bytes: u64) {
@@ -124,23 +125,33 @@ impl Copying {
     }
 
     /// Goes on after something that could not be copied.
-    fn complain(&mut self, error: &anyhow::Error) {
-        self.failed += 1;
-        self.bar.suspend(|| note(&format!("{error:#}")));
+    fn complain(&self, error: &anyhow::Error) {
+        self.failed.set(self.failed.get() + 1);
+        self.bar.suspend(|| note(&escaped_lines(&format!("{error:#}"))));
     }
 
     fn remark(&self, text: &str) {
         self.bar.suspend(|| note(text));
     }
 
-    fn end(self) -> anyhow::Result<()> {
+    /// Waits for every file. One that is alone, or shows that the others fare no better, ends the command.
+    async fn each(&self, single: bool, files: impl Stream<Item = anyhow::Result<()>>) -> anyhow::Result<()> {
+        let mut files = std::pin::pin!(files);
+        while let Some(done) = files.next().await {
+            match done {
+                Ok(()) => {}
+                Err(error) if single || is_hopeless(&error) => return Err(error),
+                Err(error) => self.complain(&error),
+            }
+        }
         self.bar.finish_and_clear();
-        if self.failed > 0 { Err(Incomplete(1).into()) } else { Ok(()) }
+        if self.failed.get() > 0 { Err(Incomplete(1).into()) } else { Ok(()) }
     }
+}
 
-    // ---- to a session
-
-    async fn up(mut self, from: Vec<Option<PathBuf>>, to: There) -> anyhow::Result<()> {
+impl Copying {
+    /// To a session.
+    async fn up(self, from: Vec<Option<PathBuf>>, to: There) -> anyhow::Result<()> {
         let into = to.folder || self.client.list(&to.session, &to.path, false).await?.is_some();
         if from.len() > 1 && !into {
             bail!("{} is no folder of the session; end it with a slash to make one", escaped(&to.path));
@@ -160,25 +171,12 @@ impl Copying {
         }
         self.begin(files.len(), files.iter().map(|file| file.size).sum());
         let single = files.len() == 1;
-        let mut sent = stream::iter(&files).map(|file| self.send(&to.session, file)).buffer_unordered(AT_ONCE);
-        let mut errors = Vec::new();
-        while let Some(done) = sent.next().await {
-            match done {
-                Ok(()) => {}
-                Err(error) if single || is_hopeless(&error) => return Err(error),
-                Err(error) => {
-                    self.bar.suspend(|| note(&format!("{error:#}")));
-                    errors.push(error);
-                }
-            }
-        }
-        drop(sent);
-        self.failed += errors.len();
-        self.end()
+        let sent = stream::iter(&files).map(|file| self.send(&to.session, file)).buffer_unordered(AT_ONCE);
+        self.each(single, sent).await
     }
 
     /// What is to be uploaded of a file or folder.
-    fn collect(&mut self, path: &Path, to: &There, into: bool, files: &mut Vec<Up>) -> anyhow::Result<()> {
+    fn collect(&self, path: &Path, to: &There, into: bool, files: &mut Vec<Up>) -> anyhow::Result<()> {
         let unreadable = || format!("cannot read {}", named(path));
         let about = std::fs::metadata(path).with_context(unreadable)?;
         let target = match path.file_name() {
@@ -253,8 +251,8 @@ impl Copying {
     /// The same chunks, counted as they go.
     fn counted<E>(
         &self,
-        chunks: impl futures::Stream<Item = Result<bytes::Bytes, E>> + Send + 'static,
-    ) -> impl futures::Stream<Item = Result<bytes::Bytes, E>> + Send + 'static {
+        chunks: impl Stream<Item = Result<bytes::Bytes, E>> + Send + 'static,
+    ) -> impl Stream<Item = Result<bytes::Bytes, E>> + Send + 'static {
         let bar = self.bar.clone();
         chunks.inspect(move |chunk| {
             if let Ok(chunk) = chunk {
@@ -262,10 +260,11 @@ impl Copying {
             }
         })
     }
+}
 
-    // ---- from a session
-
-    async fn down(mut self, from: Vec<There>, to: Option<PathBuf>) -> anyhow::Result<()> {
+impl Copying {
+    /// From a session.
+    async fn down(self, from: Vec<There>, to: Option<PathBuf>) -> anyhow::Result<()> {
         let Some(to) = to else {
             let [there] = from.as_slice() else {
                 return Err(Usage::of("only one file can go to standard output"));
@@ -297,25 +296,12 @@ impl Copying {
             Landing::open(parent)?
         };
         self.begin(files.len(), files.iter().map(|file| file.size).sum());
-        let mut fetched = stream::iter(&files).map(|file| self.fetch(file, &landing)).buffer_unordered(AT_ONCE);
-        let mut failed = 0;
-        while let Some(done) = fetched.next().await {
-            match done {
-                Ok(()) => {}
-                Err(error) if single || is_hopeless(&error) => return Err(error),
-                Err(error) => {
-                    failed += 1;
-                    self.bar.suspend(|| note(&format!("{error:#}")));
-                }
-            }
-        }
-        drop(fetched);
-        self.failed += failed;
-        self.end()
+        let fetched = stream::iter(&files).map(|file| self.fetch(file, &landing)).buffer_unordered(AT_ONCE);
+        self.each(single, fetched).await
     }
 
     /// What is to be downloaded of a file or folder, and whether it is a folder.
-    async fn find(&mut self, there: &There, to: &Path, into: bool, files: &mut Vec<Down>) -> anyhow::Result<bool> {
+    async fn find(&self, there: &There, to: &Path, into: bool, files: &mut Vec<Down>) -> anyhow::Result<bool> {
         let name = there.path.rsplit('/').next().unwrap_or_default();
         let Some(list) = self.client.list(&there.session, &there.path, self.recursive).await? else {
             if there.folder {
@@ -400,7 +386,7 @@ impl Copying {
         arriving.keep().map(drop)
     }
 
-    async fn to_stdout(self, there: &There) -> anyhow::Result<()> {
+    async fn to_stdout(&self, there: &There) -> anyhow::Result<()> {
         let mut answer = self.client.download(&there.session, &there.path).await?;
         let mut out = std::io::stdout().lock();
         while let Some(chunk) = answer.chunk().await.map_err(|error| ClientError::broken(&error))? {

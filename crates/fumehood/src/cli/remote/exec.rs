@@ -22,12 +22,27 @@ use crate::client::{Client, ClientError, Events};
 use crate::landing::{Landing, named};
 
 const HELP: &str = "\
-Ctrl-C interrupts the program; a second one leaves it to the server.
+Ctrl-C interrupts the program: in a session it gets a KeyboardInterrupt and the variables stay, elsewhere it is cancelled. A second Ctrl-C leaves it \
+to the server.
 
-Exit codes: the program's own; 124 when the time ran out, 137 when it was ended for its memory, 128+N when signal N ended it, \
-125 for another limit, 126 when a policy forbade it, 130 when cancelled or left. Nothing was run: 1, 2 for a wrong command line, \
-66 when there is no such session or it has ended, 69 when no server answers or it has no room, 77 when it refuses the key. \
-70 when the server, the sandbox or the connection failed.";
+Exit codes: the program's own, or
+  124    the time ran out
+  125    another limit was hit: output, disk or processes
+  126    a policy forbade it
+  128+N  signal N ended it
+  130    cancelled or left (Ctrl-C)
+  137    ended for its memory
+  141    nobody reads the output any more; the program was interrupted
+  70     the server, the sandbox or the connection failed
+Nothing was run:
+  66     there is no such session, or it has ended
+  69     no server answers, or it has no room
+  77     the server refuses the key
+  1      a file or a field is at fault
+  2      the command line is wrong";
+
+/// Ending an execution that nobody sees any more takes no longer than this.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
@@ -61,7 +76,7 @@ pub(in crate::cli) fn main(args: &ExecArgs) -> anyhow::Result<ExitCode> {
     args.remote.run(async |client| {
         let events = tokio::select! {
             events = client.run(args.session.as_ref(), &request) => events?,
-            _ = tokio::signal::ctrl_c() => return Err(Interrupted.into()),
+            _ = tokio::signal::ctrl_c() => return Err(Interrupted::by_ctrl_c()),
         };
         let (execution, interrupted) = follow(&client, args, events, figures.as_mut()).await?;
         if let Some(folder) = &args.program.out {
@@ -72,7 +87,11 @@ pub(in crate::cli) fn main(args: &ExecArgs) -> anyhow::Result<ExitCode> {
         }
         let heeded = execution.error.as_ref().is_some_and(|error| error.kind == "KeyboardInterrupt");
         // As Python itself ends.
-        Ok(if interrupted && heeded { ExitCode::from(130) } else { ExitCode::from(exit_code(&execution)) })
+        Ok(if interrupted && heeded {
+            ExitCode::from(Interrupted::CODE)
+        } else {
+            ExitCode::from(exit_code(&execution))
+        })
     })
 }
 
@@ -95,7 +114,7 @@ async fn follow(
                 waiting.clear();
                 if std::mem::replace(&mut interrupted, true) {
                     note(&format!("left; it goes on as {id}, until `fumehood cancel {id}`"));
-                    return Err(Interrupted.into());
+                    return Err(Interrupted::by_ctrl_c());
                 }
                 interrupt(client, args.session.as_ref(), &id).await;
                 waiting.interrupted = true;
@@ -126,7 +145,11 @@ async fn follow(
                 return Ok((Arc::unwrap_or_clone(execution), interrupted));
             }
             body if !json => {
-                show(&body, quiet)?;
+                if let Err(error) = show(&body, quiet) {
+                    // A program of this machine would be ended by the same.
+                    tokio::time::timeout(FAREWELL, interrupt(client, args.session.as_ref(), &id)).await.ok();
+                    return Err(error);
+                }
                 waiting.seen(&body);
             }
             _ => {}
@@ -156,7 +179,7 @@ async fn interrupt(client: &Client, session: Option<&SessionId>, id: &ExecutionI
         () = impatient => {
             note(&format!("left; it goes on as {id}, until `fumehood cancel {id}`"));
             // Half an answer is no use to anybody.
-            std::process::exit(130);
+            std::process::exit(Interrupted::CODE.into());
         }
     }
 }

@@ -16,6 +16,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use fumehood_engine::ids::{ExecutionId, SessionId};
 use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::show::write_out;
 use super::{Interrupted, Usage};
@@ -72,12 +73,16 @@ impl Remote {
         Ok(Client::new(&self.server, key)?)
     }
 
-    /// Does some work with the server; Ctrl-C gives it up, with all that is half done.
+    /// Does some work with the server; a signal gives it up, with all that is half done.
     fn work(&self, work: impl AsyncFnOnce(Client) -> anyhow::Result<()>) -> anyhow::Result<ExitCode> {
         self.run(async |client| {
+            let on = |kind| signal(kind).context("cannot handle signals");
+            let (mut hangup, mut terminate) = (on(SignalKind::hangup())?, on(SignalKind::terminate())?);
             tokio::select! {
                 done = work(client) => done.map(|()| ExitCode::SUCCESS),
-                _ = tokio::signal::ctrl_c() => Err(Interrupted.into()),
+                _ = tokio::signal::ctrl_c() => Err(Interrupted::by_ctrl_c()),
+                _ = hangup.recv() => Err(Interrupted(128 + 1).into()),
+                _ = terminate.recv() => Err(Interrupted(128 + 15).into()),
             }
         })
     }
