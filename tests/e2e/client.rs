@@ -159,6 +159,9 @@ fn figures_and_files_that_code_leaves_on_a_server_are_saved_here() {
     client.good(&["exec", "--figures", "figures", "-c", plot]);
     assert_eq!(names(&client.path("figures")), ["figure-1.png"]);
     assert!(std::fs::read(client.path("figures/figure-1.png")).unwrap().starts_with(b"\x89PNG"));
+    let interactive = "import plotly.graph_objects as go\ngo.Figure(go.Bar(y=[1]))";
+    client.good(&["exec", "--figures", "interactive", "-c", interactive]);
+    assert!(client.read("interactive/figure-1.plotly.json").contains("\"bar\""));
     client.good(&["exec", "--out", "results", "-c", plot]);
     assert_eq!(names(&client.path("results")), ["deep", "figure-1.png"]);
     assert_eq!(client.read("results/deep/f"), "kept");

@@ -65,8 +65,8 @@ pub(super) fn show(body: &EventBody, quiet: bool) -> anyhow::Result<()> {
 }
 
 fn plain_text(output: &Output) -> Option<&str> {
-    let figure = picture(output).is_some();
-    output.mime.get("text/plain").and_then(|text| text.as_str()).filter(|_| !figure)
+    // Of a picture it is only the name of its class.
+    output.mime.get("text/plain").and_then(|text| text.as_str()).filter(|_| !is_picture(output))
 }
 
 /// Says why it did not end well, unless the program itself has said so (a traceback is on standard error already).
@@ -98,11 +98,7 @@ impl Figures {
     /// # Errors
     /// When it cannot be written.
     pub(super) fn save(&mut self, output: &Output) -> anyhow::Result<()> {
-        let Some((extension, content)) = picture(output) else { return Ok(()) };
-        let bytes = match extension {
-            "svg" | "html" => content.as_bytes().to_vec(),
-            _ => BASE64.decode(content).context("a figure is no base64")?,
-        };
+        let Some((extension, bytes)) = figure(output)? else { return Ok(()) };
         self.count += 1;
         let mut arriving = self.landing.create(&format!("figure-{}.{extension}", self.count))?;
         arriving.file.write_all(&bytes).context("cannot write a figure")?;
@@ -111,18 +107,33 @@ impl Figures {
     }
 }
 
-/// Whether it is a figure.
+/// Pictures and the endings of their files, the best first.
+const PICTURES: [(&str, &str); 4] =
+    [("image/png", "png"), ("image/jpeg", "jpg"), ("image/svg+xml", "svg"), ("image/gif", "gif")];
+/// What `plotly.io.read_json` reads.
+const PLOTLY: &str = "application/vnd.plotly.v1+json";
+
+fn is_picture(output: &Output) -> bool {
+    PICTURES.iter().any(|(mime, _)| output.mime.contains_key(*mime))
+}
+
+/// Whether it can be saved as a figure.
 pub(super) fn is_figure(output: &Output) -> bool {
-    picture(output).is_some()
+    is_picture(output) || output.mime.contains_key(PLOTLY)
 }
 
 /// The best form of a figure: the ending of its file, and the content.
-fn picture(output: &Output) -> Option<(&'static str, &str)> {
-    let of = |mime: &str| output.mime.get(mime)?.as_str();
-    let image = [("image/png", "png"), ("image/jpeg", "jpg"), ("image/svg+xml", "svg"), ("image/gif", "gif")];
-    let found = image.into_iter().find_map(|(mime, extension)| Some((extension, of(mime)?)));
-    let interactive = || of("text/html").filter(|_| output.metadata.get("kind").is_some_and(|kind| kind == "figure"));
-    found.or_else(|| Some(("html", interactive()?)))
+fn figure(output: &Output) -> anyhow::Result<Option<(&'static str, Vec<u8>)>> {
+    for (mime, extension) in PICTURES {
+        let Some(content) = output.mime.get(mime).and_then(|content| content.as_str()) else { continue };
+        let bytes = match extension {
+            "svg" => content.as_bytes().to_vec(),
+            _ => BASE64.decode(content).context("a figure is no base64")?,
+        };
+        return Ok(Some((extension, bytes)));
+    }
+    let plotly = output.mime.get(PLOTLY).map(serde_json::to_vec).transpose()?;
+    Ok(plotly.map(|bytes| ("plotly.json", bytes)))
 }
 
 /// What a shell sees of an end.

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt::Display;
 
+use fumehood_engine::ids::ExecutionId;
 use reqwest::StatusCode;
 use serde::Deserialize;
 
@@ -22,12 +23,24 @@ pub(crate) enum ClientError {
         "cannot reach a server at {address}: {cause}; start one with `fumehood serve`, or name another with --server or FUMEHOOD_URL"
     )]
     Unreachable { address: String, cause: String },
+    /// Somebody does, but not so that it can be trusted.
+    #[error(
+        "no secure connection to {address}: {cause}; SSL_CERT_FILE can name certificates that this machine does not know"
+    )]
+    Insecure { address: String, cause: String },
     /// Somebody does, but it does not speak what is expected.
     #[error("what answers at {address} is no Fumehood server of this version: {cause}")]
     Unexpected { address: String, cause: String },
     /// The connection broke.
     #[error("the connection to the server broke: {cause}")]
     Broken { cause: String },
+    /// What became of an execution that was followed is not known.
+    #[error("lost {id}, which may go on (`fumehood logs -f {id}`)")]
+    Lost {
+        id: ExecutionId,
+        #[source]
+        cause: Box<ClientError>,
+    },
     /// More than could be meant.
     #[error("the server's answer does not end")]
     Endless,
@@ -65,7 +78,9 @@ impl ClientError {
     pub(super) fn of(error: &reqwest::Error, address: &str) -> Self {
         // A name that does not resolve and a certificate that is not trusted come as failed connections too.
         if error.is_connect() {
-            return Self::Unreachable { address: address.to_owned(), cause: innermost(error) };
+            let (address, cause) = (address.to_owned(), innermost(error));
+            let insecure = chain(error).any(|cause| cause.is::<rustls::Error>() || carries_tls_error(cause));
+            return if insecure { Self::Insecure { address, cause } } else { Self::Unreachable { address, cause } };
         }
         Self::broken(error)
     }
@@ -113,9 +128,9 @@ impl ClientError {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Address { .. } | Self::Key => 2,
-            Self::Unreachable { .. } => UNAVAILABLE,
+            Self::Unreachable { .. } | Self::Insecure { .. } => UNAVAILABLE,
             Self::Missing(_) => NOTHING_THERE,
-            Self::Unexpected { .. } | Self::Broken { .. } | Self::Endless => FAILED,
+            Self::Unexpected { .. } | Self::Broken { .. } | Self::Lost { .. } | Self::Endless => FAILED,
             Self::Refused { status, .. } => match *status {
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => NOT_ALLOWED,
                 StatusCode::NOT_FOUND | StatusCode::GONE => NOTHING_THERE,
@@ -130,11 +145,18 @@ impl ClientError {
 
 /// The cause itself: what is around it repeats the address and the layers of this client.
 fn innermost(error: &reqwest::Error) -> String {
-    let mut cause: &dyn Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    escaped_lines(&cause.to_string()).into_owned()
+    let cause = chain(error).last().map(ToString::to_string).unwrap_or_default();
+    escaped_lines(&cause).into_owned()
+}
+
+fn chain(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(Some(error as &(dyn Error + 'static)), |&cause| cause.source())
+}
+
+/// An I/O error passes for what it carries, and leaves it out of the chain, at every layer.
+fn carries_tls_error(cause: &(dyn Error + 'static)) -> bool {
+    let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    inner.is_some_and(|inner| inner.is::<rustls::Error>() || carries_tls_error(inner))
 }
 
 #[cfg(test)]

@@ -122,10 +122,9 @@ async fn follow(
             }
             () = waiting.tick() => continue,
         };
-        let lost = || format!("lost {id}, which may go on (`fumehood logs -f {id}`)");
-        let Some(event) = event.with_context(lost)? else {
-            return Err(ClientError::Broken { cause: "there was no result".to_owned() }).with_context(lost);
-        };
+        let lost = |cause| ClientError::Lost { id: id.clone(), cause: Box::new(cause) };
+        let none = || lost(ClientError::Broken { cause: "there was no result".to_owned() });
+        let event = event.map_err(lost)?.ok_or_else(none)?;
         let Some(body) = event.body else { continue };
         waiting.clear();
         if let EventBody::Display(output) = &body {
