@@ -13,6 +13,7 @@ use fumehood_engine::execution::Execution;
 use fumehood_engine::ids::{ExecutionId, SessionId};
 use fumehood_engine::spec::AnswerMode;
 use indicatif::{ProgressBar, ProgressStyle};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::super::Interrupted;
 use super::super::program::ProgramArgs;
@@ -74,13 +75,19 @@ pub(in crate::cli) fn main(args: &ExecArgs) -> anyhow::Result<ExitCode> {
     let folder = args.figures.as_ref().or(args.program.out.as_ref());
     let mut figures = folder.map(|folder| Figures::into(folder)).transpose()?;
     args.remote.run(async |client| {
+        // One for all, so that none is missed between two waits.
+        let mut ctrl_c = signal(SignalKind::interrupt()).context("cannot handle signals")?;
         let events = tokio::select! {
             events = client.run(args.session.as_ref(), &request) => events?,
-            _ = tokio::signal::ctrl_c() => return Err(Interrupted::by_ctrl_c()),
+            _ = ctrl_c.recv() => return Err(Interrupted::by_ctrl_c()),
         };
-        let (execution, interrupted) = follow(&client, args, events, figures.as_mut()).await?;
+        let (execution, interrupted) = follow(&client, args, events, figures.as_mut(), &mut ctrl_c).await?;
         if let Some(folder) = &args.program.out {
-            save(&client, &execution, &Landing::open(folder)?).await?;
+            let landing = Landing::open(folder)?;
+            tokio::select! {
+                saved = save(&client, &execution, &landing) => saved?,
+                _ = ctrl_c.recv() => return Err(Interrupted::by_ctrl_c()),
+            }
         }
         if args.program.json {
             write_json(&execution)?;
@@ -101,6 +108,7 @@ async fn follow(
     args: &ExecArgs,
     mut events: Events,
     mut figures: Option<&mut Figures>,
+    ctrl_c: &mut Signal,
 ) -> anyhow::Result<(Execution, bool)> {
     let id = events.id.clone();
     let (json, quiet) = (args.program.json, args.program.quiet);
@@ -110,13 +118,13 @@ async fn follow(
     loop {
         let event = tokio::select! {
             event = events.next() => event,
-            _ = tokio::signal::ctrl_c() => {
+            _ = ctrl_c.recv() => {
                 waiting.clear();
                 if std::mem::replace(&mut interrupted, true) {
-                    note(&format!("left; it goes on as {id}, until `fumehood cancel {id}`"));
+                    note(&left(&id));
                     return Err(Interrupted::by_ctrl_c());
                 }
-                interrupt(client, args.session.as_ref(), &id).await;
+                interrupt(client, args.session.as_ref(), &id, ctrl_c).await;
                 waiting.interrupted = true;
                 continue;
             }
@@ -146,7 +154,8 @@ async fn follow(
             body if !json => {
                 if let Err(error) = show(&body, quiet) {
                     // A program of this machine would be ended by the same.
-                    tokio::time::timeout(FAREWELL, interrupt(client, args.session.as_ref(), &id)).await.ok();
+                    let interrupted = interrupt(client, args.session.as_ref(), &id, ctrl_c);
+                    tokio::time::timeout(FAREWELL, interrupted).await.ok();
                     return Err(error);
                 }
                 waiting.seen(&body);
@@ -156,9 +165,13 @@ async fn follow(
     }
 }
 
+fn left(id: &ExecutionId) -> String {
+    format!("left; it goes on as {id}, until `fumehood cancel {id}`")
+}
+
 /// Ctrl-C, where it belongs: what runs in a session gets a KeyboardInterrupt and keeps its variables; what waits there, and what has a sandbox of its
 /// own, is cancelled.
-async fn interrupt(client: &Client, session: Option<&SessionId>, id: &ExecutionId) {
+async fn interrupt(client: &Client, session: Option<&SessionId>, id: &ExecutionId, ctrl_c: &mut Signal) {
     let done = async {
         if let Some(session) = session
             // Another one's execution must not be hit.
@@ -168,15 +181,12 @@ async fn interrupt(client: &Client, session: Option<&SessionId>, id: &ExecutionI
         }
         client.cancel(id).await.map(drop)
     };
-    let impatient = async {
-        tokio::signal::ctrl_c().await.ok();
-    };
     tokio::select! {
         done = done => if let Err(error) = done {
             note(&format!("could not interrupt: {error}"));
         },
-        () = impatient => {
-            note(&format!("left; it goes on as {id}, until `fumehood cancel {id}`"));
+        _ = ctrl_c.recv() => {
+            note(&left(id));
             // Half an answer is no use to anybody.
             std::process::exit(Interrupted::CODE.into());
         }

@@ -9,7 +9,7 @@ use fumehood_engine::session::{SessionInfo, SessionState};
 use fumehood_engine::spec::SessionRequest;
 
 use super::super::program::{LimitArgs, pair, read_file};
-use super::super::show::write_out;
+use super::super::show::{note, write_out};
 use super::super::table::{ago, duration, table, word};
 use super::super::{Incomplete, seconds};
 use super::ps::session_table;
@@ -184,7 +184,7 @@ async fn remove(client: &Client, sessions: &[SessionId], json: bool) -> anyhow::
             Ok(info) if !json => write_out(&line(&info))?,
             Ok(info) => ended.push(info),
             Err(error @ ClientError::Refused { .. }) if sessions.len() > 1 => {
-                super::super::show::note(&format!("{id}: {error}"));
+                note(&format!("{id}: {error}"));
                 failed = Some(error.exit_code());
             }
             Err(error) => return Err(error.into()),
