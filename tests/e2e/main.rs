@@ -5,6 +5,7 @@
 
 mod bench;
 mod cli;
+mod client;
 mod forks;
 mod hostile;
 mod life;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use futures::Stream;
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::execution::{Execution, Notice, Output};
 use crate::ids::ExecutionId;
 
 /// One event. As JSON: `{"seq": 3, "type": "stdout", "data": {"text": "…"}}`.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Event {
     /// Counts from 1 without gaps.
     pub seq: u64,
@@ -21,7 +21,7 @@ pub struct Event {
 }
 
 /// What happened. The last event of an execution is always `result`.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data", rename_all = "snake_case")]
 pub enum EventBody {
     /// The user's code is about to run; always the first event unless the execution never got that far.
@@ -110,6 +110,12 @@ impl EventLog {
         })
     }
 
+    /// Number of the last event so far.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        *self.count.borrow()
+    }
+
     /// Waits for the end.
     pub async fn finished(&self) -> Arc<Execution> {
         let mut count = self.count.subscribe();
@@ -143,6 +149,14 @@ mod tests {
         let writer = log.clone();
         tokio::spawn(async move { writer.push(text("c")) });
         assert_eq!(late.next().await.unwrap().seq, 3);
+    }
+
+    #[test]
+    fn an_event_reads_as_it_was_written() {
+        let event = Event { seq: 2, body: text("x") };
+        let line = serde_json::to_string(&event).unwrap();
+        let back: Event = serde_json::from_str(&line).unwrap();
+        assert_eq!(serde_json::to_string(&back).unwrap(), line);
     }
 
     #[test]

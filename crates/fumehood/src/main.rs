@@ -1,7 +1,10 @@
 //! The `fumehood` binary: command line, configuration, wiring. Only here are concrete choices named.
 
 mod cli;
+mod client;
 mod config;
+mod escape;
+mod landing;
 mod logging;
 mod node;
 

@@ -22,6 +22,7 @@ use super::body::JsonBody;
 use super::error::{ApiError, ErrorBody};
 use super::idempotency::KeyParam;
 use super::params::{IdParam, Pairs, unknown_execution};
+use super::sessions::flag;
 use super::stream;
 use super::submit::{Accepted, header_value};
 use crate::openapi::{EventObject, Refusals, RunRefusals};
@@ -82,7 +83,7 @@ pub(crate) async fn answer(
     }
     Ok(match form {
         Form::Json => (headers, Json(accepted.events.finished().await)).into_response(),
-        form => stream::respond(&accepted.events, 0, form, headers),
+        form => stream::respond(&accepted.events, 0, true, form, headers),
     })
 }
 
@@ -99,7 +100,7 @@ pub(crate) async fn read(State(state): State<Shared>, IdParam(id): IdParam) -> R
     Ok(Json(execution).into_response())
 }
 
-/// The events of an execution: those it had, then those to come.
+/// The events of an execution: those it had, then (unless `follow=false`) those to come.
 #[utoipa::path(
     get,
     path = "/v1/executions/{id}/events",
@@ -107,6 +108,7 @@ pub(crate) async fn read(State(state): State<Shared>, IdParam(id): IdParam) -> R
     params(
         ("id" = String, Path, description = "Id of the execution"),
         ("after" = Option<u64>, Query, description = "Only events with a greater number"),
+        ("follow" = Option<bool>, Query, description = "`false`: ends with the last event so far"),
         ("Last-Event-ID" = Option<u64>, Header, description = "The same, as browsers send it when they reconnect"),
     ),
     responses((status = 200, description = "Events", content(
@@ -119,7 +121,8 @@ pub(crate) async fn events(
     headers: HeaderMap,
     query: Pairs,
 ) -> Result<Response, ApiError> {
-    let [after] = query.take(["after"])?;
+    let [after, follow] = query.take(["after", "follow"])?;
+    let live = flag("follow", follow.as_deref(), true)?;
     let form = negotiate(&headers, &[Form::Sse, Form::Ndjson])?;
     let number = |field: &str, text: &str| {
         text.trim()
@@ -130,7 +133,7 @@ pub(crate) async fn events(
     let seen = headers.get("last-event-id").map_or(Ok(0), |id| number("Last-Event-ID", id.to_str().unwrap_or("?")))?;
     let log = state.engine.events(&id).ok_or_else(unknown_execution)?;
     // A browser that reconnects repeats the address, with the `after` it began with.
-    Ok(stream::respond(&log, asked.max(seen), form, HeaderMap::new()))
+    Ok(stream::respond(&log, asked.max(seen), live, form, HeaderMap::new()))
 }
 
 /// What is kept of an execution's output, page by page; more than the result shows when that was asked for with `output`.

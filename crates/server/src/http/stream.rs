@@ -16,9 +16,10 @@ use super::accept::Form;
 /// A comment goes out after so long without an event, so that nobody in between closes the connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The events after number `after`, those to come included, in `form` (which must be a stream).
-pub(crate) fn respond(log: &EventLog, after: u64, form: Form, headers: HeaderMap) -> Response {
-    let events = log.follow(after);
+/// The events after number `after`, those to come included if `live`, in `form` (which must be a stream).
+pub(crate) fn respond(log: &EventLog, after: u64, live: bool, form: Form, headers: HeaderMap) -> Response {
+    let most = if live { u64::MAX } else { log.last().saturating_sub(after) };
+    let events = log.follow(after).take(usize::try_from(most).unwrap_or(usize::MAX));
     match form {
         Form::Sse => streamed("text/event-stream", headers, with_comments(events.map(|event| sse(&event)))),
         Form::Ndjson | Form::Json => {

@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::http::StatusCode;
+use fumehood_engine::ids::ExecutionId;
 use futures::StreamExt;
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -110,6 +111,25 @@ async fn replay_starts_after_the_number_given() {
     assert!(replay("?after=99", vec![]).await.is_empty());
     let ndjson = request("GET", &format!("{path}?after=3"), &[("accept", "application/x-ndjson")], Body::empty());
     assert_eq!(kinds(&lines(&server.send(ndjson).await)), ["result"]);
+}
+
+#[tokio::test]
+async fn without_following_a_replay_ends_with_what_there_is() {
+    let server = Server::new();
+    let body = json!({"code": r#"[{"stdout": "a"}, "hang"]"#, "mode": "async"});
+    let id = server.post("/v1/executions", &[], &body).await.json()["id"].as_str().unwrap().to_owned();
+    let mut live = Box::pin(server.engine.events(&ExecutionId::parse(&id).unwrap()).unwrap().follow(1));
+    live.next().await.unwrap();
+    let replay = async |query: &str| {
+        let path = format!("/v1/executions/{id}/events?follow=false{query}");
+        sse_events(server.call("GET", &path).await.text())
+    };
+    assert_eq!(kinds(&replay("").await), ["started", "stdout"]);
+    assert_eq!(kinds(&replay("&after=1").await), ["stdout"]);
+    assert!(replay("&after=2").await.is_empty() && replay("&after=99").await.is_empty());
+    let refused = server.call("GET", &format!("/v1/executions/{id}/events?follow=perhaps")).await;
+    assert_eq!(refused.refusal().2, "follow");
+    server.call("POST", &format!("/v1/executions/{id}/cancel")).await;
 }
 
 #[tokio::test]
