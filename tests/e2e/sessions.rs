@@ -162,6 +162,26 @@ fn executions_wait_for_each_other_or_are_refused() {
 }
 
 #[test]
+fn an_execution_that_waits_in_a_session_is_cancelled_at_once() {
+    let Some(server) = forking(&[]) else { return };
+    let session = Session::open(&server, &json!({}));
+    let begin = |code: &str| {
+        let (status, begun) = server.post(&session.path("/executions"), &json!({"code": code, "mode": "async"}));
+        assert_eq!(status, 202, "{begun}");
+        format!("/v1/executions/{}", begun["id"].as_str().unwrap())
+    };
+    let (first, second, third) = (begin("import time; time.sleep(60)"), begin("x = 2"), begin("'x' in globals()"));
+    wait_for(|| (server.get(&first).1["status"] == "running").then_some(()));
+    let (status, cancelled) = server.post(&format!("{second}/cancel"), &json!({}));
+    assert_eq!((status, &cancelled["outcome"]), (200, &json!("cancelled")), "{cancelled}");
+    assert_eq!(server.get(&first).1["status"], "running");
+    session.post("/interrupt");
+    let last = wait_for(|| Some(server.get(&third).1).filter(|execution| execution["finished_at"].is_string()));
+    assert_eq!(last["result"], false, "{}", brief(&last));
+    assert_eq!(session.info()["queued"], 0);
+}
+
+#[test]
 fn the_same_request_with_the_same_key_opens_one_session() {
     let Some(server) = forking(&[]) else { return };
     let open = |key: &str, ttl: u64| {

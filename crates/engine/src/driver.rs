@@ -8,6 +8,7 @@
 //! everything printed before an event is delivered before it; the guest waits for an acknowledgement after a display, so
 //! nothing printed after it comes first.
 
+use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,6 +47,11 @@ const CODE_NAME: &str = "<code>";
 
 /// Read from a pipe at a time; the usual capacity of one.
 const PIPE_CHUNK: usize = 64 << 10;
+
+thread_local! {
+    /// What is read goes through here: clearing so much for every look into a pipe, most of which find nothing, takes longer than the rest of it.
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; PIPE_CHUNK]);
+}
 
 /// Frames that may wait for the guest to read them. The runner waits for each acknowledgement, so one is usual.
 const FRAMES_AHEAD: usize = 64;
@@ -415,12 +421,13 @@ impl<'a> Follower<'a> {
 
     /// As [`Self::follow`], in an interpreter that stays.
     async fn follow_in_session(mut self, counters: &(dyn Fn() -> Counters + Sync)) -> (Execution, Option<Live>) {
-        let before = counters();
         self.make_standing_folders();
         if let Err(error) = files::write_all(&self.disk, self.owner, &self.job.spec.files) {
             return (self.conclude_unprepared(&ExitReport::default(), &error), Some(self.live));
         }
         self.execute();
+        // While the guest begins: what it uses until then is next to nothing.
+        let before = counters();
         let died = loop {
             match self.next().await {
                 Seen::HeldLong => self.tell_held(),
@@ -574,7 +581,10 @@ impl<'a> Follower<'a> {
     /// Reads what is in a pipe now, at most twice its usual capacity, so that a program that never stops writing does not keep this
     /// from anything else.
     fn drain(&mut self, stream: Stream) {
-        let mut buffer = [0; PIPE_CHUNK];
+        SCRATCH.with_borrow_mut(|buffer| self.drain_through(stream, buffer));
+    }
+
+    fn drain_through(&mut self, stream: Stream, buffer: &mut [u8]) {
         for _ in 0..2 {
             let (pipe, index) = match stream {
                 Stream::Stdout => (&self.live.stdout, 0),
@@ -585,9 +595,9 @@ impl<'a> Follower<'a> {
             }
             // Through `try_read` first, which clears the readiness; then directly, since data may have come without a new
             // readiness having been seen.
-            let read = match pipe.try_read(&mut buffer) {
+            let read = match pipe.try_read(buffer) {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    rustix::io::read(pipe.as_fd(), &mut buffer).map_err(std::io::Error::from)
+                    rustix::io::read(pipe.as_fd(), &mut *buffer).map_err(std::io::Error::from)
                 }
                 other => other,
             };
@@ -648,18 +658,17 @@ impl<'a> Follower<'a> {
 
     /// Reads what the guest sent and takes in each frame, output first.
     fn take_frames(&mut self, readiness: std::io::Result<usize>) {
-        let mut buffer = [0; PIPE_CHUNK];
-        let read = match (readiness, &self.live.frames) {
-            (Ok(_), Some(frames)) => frames.try_read(&mut buffer),
+        let live = &mut self.live;
+        let read = match (readiness, &live.frames) {
+            (Ok(_), Some(frames)) => SCRATCH.with_borrow_mut(|buffer| {
+                frames.try_read(buffer).inspect(|length| live.decoder.push(&buffer[..*length]))
+            }),
             _ => Ok(0),
         };
         match read {
             // The interpreter closed its end; its exit tells the rest.
             Ok(0) => self.live.frames = None,
-            Ok(length) => {
-                self.live.decoder.push(&buffer[..length]);
-                self.take_decoded();
-            }
+            Ok(_) => self.take_decoded(),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(_) => self.live.frames = None,
         }
@@ -686,11 +695,13 @@ impl<'a> Follower<'a> {
         match frame {
             GuestFrame::Ready(_) if self.running.is_none() => self.execute(),
             // Only the first of each counts: what comes twice comes from the user's code.
-            GuestFrame::Ready(_) | GuestFrame::Started => {}
+            GuestFrame::Ready(_) => {}
             GuestFrame::Sync(sync) => self.acknowledge(sync.seq),
             GuestFrame::Display(display) => {
                 self.display(Output { mime: display.mime, metadata: display.metadata });
-                self.acknowledge(display.seq);
+                if display.seq != 0 {
+                    self.acknowledge(display.seq);
+                }
             }
             GuestFrame::Warning(warning) => {
                 self.job.record.warn(Notice { code: bounded(warning.code), message: bounded(warning.message) });
@@ -814,13 +825,14 @@ impl<'a> Follower<'a> {
     /// After the end of every process: whatever is still in the pipes and the socket.
     fn take_the_rest(&mut self) {
         while let Some(frames) = &self.live.frames {
-            let mut buffer = [0; PIPE_CHUNK];
-            match rustix::io::read(AsRef::<UnixStream>::as_ref(frames).as_fd(), &mut buffer) {
+            let decoder = &mut self.live.decoder;
+            let read = SCRATCH.with_borrow_mut(|buffer| {
+                let read = rustix::io::read(AsRef::<UnixStream>::as_ref(frames).as_fd(), &mut *buffer);
+                read.inspect(|length| decoder.push(&buffer[..*length]))
+            });
+            match read {
                 Ok(0) => self.live.frames = None,
-                Ok(length) => {
-                    self.live.decoder.push(&buffer[..length]);
-                    self.take_decoded();
-                }
+                Ok(_) => self.take_decoded(),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => self.live.frames = None,
             }

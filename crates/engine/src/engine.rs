@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::CancellationToken;
 
 use crate::artifacts::ArtifactStore;
 use crate::backend::Backend;
@@ -23,7 +22,7 @@ use crate::ids::{ExecutionId, IdSource, SessionId};
 use crate::input::InputError;
 use crate::output::OutputPage;
 use crate::pool::{Pool, PoolStatus};
-use crate::record::{Record, Stream};
+use crate::record::{Completion, Record, Stream};
 use crate::session::{Session, SessionError};
 use crate::spec::{ExecutionSpec, FieldError, SessionSpec};
 
@@ -291,16 +290,23 @@ impl Engine {
         }
         let id = inner.ids.execution();
         let record = Arc::new(Record::new(id.clone(), Some(session.id.clone()), &spec, inner.means.clock.stamp()));
-        let ended = session.execute(Arc::clone(&record), spec, wait)?;
-        inner.records.lock().by_id.insert(id.clone(), Arc::clone(&record));
-        let ticket = Ticket { id, events: record.log.clone() };
         let engine = self.clone();
-        let finish = async move {
-            let execution = ended.await.unwrap_or_else(|_| record.broke_off(engine.0.means.clock.stamp()));
-            engine.finish(&record, execution);
-        };
-        tokio::spawn(tracing::Instrument::in_current_span(finish));
-        Ok(ticket)
+        let done = Completion::new(Arc::clone(&record), move |record, execution| {
+            engine.finish(record, execution.unwrap_or_else(|| record.broke_off(engine.0.means.clock.stamp())));
+        });
+        let engine = self.clone();
+        record.when_cancelled_waiting(move |record| {
+            engine.finish(record, record.never_ran(engine.0.means.clock.stamp()));
+        });
+        // Before it can end.
+        inner.records.lock().by_id.insert(id.clone(), Arc::clone(&record));
+        if let Err(refused) = session.execute(spec, wait, done) {
+            inner.records.lock().by_id.remove(&id);
+            // What would end it holds it.
+            record.begin();
+            return Err(refused.into());
+        }
+        Ok(Ticket { id, events: record.log.clone() })
     }
 
     async fn run(&self, record: &Arc<Record>, spec: &ExecutionSpec, accepted: Instant) -> (Execution, Option<Rest>) {
@@ -416,7 +422,7 @@ impl Engine {
     #[must_use]
     pub fn cancel(&self, id: &ExecutionId) -> Option<EventLog> {
         let record = self.0.records.lock().by_id.get(id).cloned()?;
-        record.cancel.cancel();
+        record.cancel();
         Some(record.log.clone())
     }
 
@@ -471,12 +477,12 @@ impl Engine {
             sessions.iter().for_each(|session| session.close("the server was shut down"));
         };
         if tokio::time::timeout(grace, self.idle()).await.is_err() {
-            let open: Vec<CancellationToken> = {
+            let open: Vec<Arc<Record>> = {
                 let records = self.0.records.lock();
-                records.by_id.values().filter(|r| !r.status().is_final()).map(|r| r.cancel.clone()).collect()
+                records.by_id.values().filter(|record| !record.status().is_final()).cloned().collect()
             };
             tracing::warn!(cancelled = open.len(), "executions cancelled at shutdown");
-            open.iter().for_each(CancellationToken::cancel);
+            open.iter().for_each(Record::cancel);
             closing();
             self.idle().await;
         }

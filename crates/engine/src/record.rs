@@ -27,8 +27,10 @@ pub enum Stream {
     Stderr,
 }
 
+/// What is done with an execution once, at one of its turns.
+type Turn = Box<dyn FnOnce(&Arc<Record>) + Send>;
+
 /// One execution: its events, its cancellation and its state so far.
-#[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) id: ExecutionId,
     pub(crate) log: EventLog,
@@ -38,6 +40,8 @@ pub(crate) struct Record {
     /// How much of its output the result shows.
     budget: Option<OutputBudget>,
     state: Mutex<State>,
+    /// What ends it when it is cancelled while it waits in a session; `None` once it has begun.
+    waiting: Mutex<Option<Turn>>,
     /// All that is kept of both streams, when the result shows less.
     whole: OnceLock<[String; 2]>,
 }
@@ -97,7 +101,27 @@ impl Record {
             input: Input::new(spec.stdin.clone(), spec.stdin_open),
             budget: spec.output,
             whole: OnceLock::new(),
+            waiting: Mutex::new(None),
             state: Mutex::new(State::Open(Box::new(Open { execution, stdout, stderr }))),
+        }
+    }
+
+    /// Says what ends it when it is cancelled before [`Self::begin`].
+    pub(crate) fn when_cancelled_waiting(&self, end: impl FnOnce(&Arc<Self>) + Send + 'static) {
+        *self.waiting.lock() = Some(Box::new(end));
+    }
+
+    /// Its turn in a session has come; `false` when it has been cancelled, and ended, before.
+    pub(crate) fn begin(&self) -> bool {
+        self.waiting.lock().take().is_some()
+    }
+
+    /// Asks for its end. One that only waits in a session ends at once.
+    pub(crate) fn cancel(self: &Arc<Self>) {
+        self.cancel.cancel();
+        let end = self.waiting.lock().take();
+        if let Some(end) = end {
+            end(self);
         }
     }
 
@@ -280,6 +304,44 @@ impl Record {
     pub(crate) fn finish(&self, execution: Arc<Execution>) {
         self.input.close();
         *self.state.lock() = State::Final(execution);
+    }
+}
+
+/// What makes an execution of a session final: whoever has it says how it ended, or drops it and thereby says that its task broke off.
+pub(crate) struct Completion(Option<(Arc<Record>, Finish)>);
+
+type Finish = Box<dyn FnOnce(&Arc<Record>, Option<Execution>) + Send>;
+
+impl Completion {
+    pub(crate) fn new(
+        record: Arc<Record>,
+        finish: impl FnOnce(&Arc<Record>, Option<Execution>) + Send + 'static,
+    ) -> Self {
+        Self(Some((record, Box::new(finish))))
+    }
+
+    /// The execution of which it is.
+    pub(crate) fn record(&self) -> Option<Arc<Record>> {
+        self.0.as_ref().map(|(record, _)| Arc::clone(record))
+    }
+
+    pub(crate) fn complete(mut self, execution: Execution) {
+        if let Some((record, finish)) = self.0.take() {
+            finish(&record, Some(execution));
+        }
+    }
+
+    /// Somebody else has made it final.
+    pub(crate) fn discard(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        if let Some((record, finish)) = self.0.take() {
+            finish(&record, None);
+        }
     }
 }
 

@@ -31,7 +31,7 @@ use crate::driver::{self, Job, Live, Means, Running, Site};
 use crate::execution::{Execution, ExecutionError, Fault, Isolation, JsonMap, Notice, Outcome, Status};
 use crate::files;
 use crate::ids::{ExecutionId, SessionId};
-use crate::record::Record;
+use crate::record::{Completion, Record};
 use crate::spec::{ExecutionSpec, SessionSpec};
 
 /// Where a session is in its life.
@@ -165,10 +165,9 @@ struct Place {
 
 enum Command {
     Execute {
-        record: Arc<Record>,
         spec: Box<ExecutionSpec>,
         accepted: Instant,
-        done: oneshot::Sender<Execution>,
+        done: Completion,
     },
     Reset(oneshot::Sender<Result<(), SessionError>>),
     Pause(oneshot::Sender<Result<(), SessionError>>),
@@ -277,28 +276,24 @@ impl Session {
     ///
     /// # Errors
     /// When the session is over, or busy and the execution is not to wait.
-    pub(crate) fn execute(
-        &self,
-        record: Arc<Record>,
-        spec: ExecutionSpec,
-        wait: bool,
-    ) -> Result<oneshot::Receiver<Execution>, SessionError> {
+    pub(crate) fn execute(&self, spec: ExecutionSpec, wait: bool, done: Completion) -> Result<(), SessionError> {
         if let Some(over) = self.over() {
+            done.discard();
             return Err(over);
         }
-        let (done, ended) = oneshot::channel();
         {
             let mut state = self.state.lock();
             let before = state.info.queued + usize::from(state.info.running.is_some());
             if !wait && before > 0 {
+                done.discard();
                 return Err(SessionError::Busy { queued: before });
             }
             state.info.queued += 1;
         }
-        let command = Command::Execute { record, spec: Box::new(spec), accepted: Instant::now(), done };
-        // A task that has just ended answers by dropping the sender.
+        let command = Command::Execute { spec: Box::new(spec), accepted: Instant::now(), done };
+        // A task that has just ended says so by dropping it.
         self.commands.send(command).ok();
-        Ok(ended)
+        Ok(())
     }
 
     /// Interrupts what runs, as Ctrl-C would. Whether anything did.
@@ -588,14 +583,18 @@ impl Task {
                 () = sleep_until(idle_ends.into()), if !inhabited.paused => Seen::Idle,
             };
             match seen {
-                Seen::Command(Some(Command::Execute { record, spec, accepted, done })) => {
+                Seen::Command(Some(Command::Execute { spec, accepted, done })) => {
+                    let Some(record) = self.its_turn(&done) else {
+                        done.discard();
+                        continue;
+                    };
                     self.resume(inhabited);
                     let session = Arc::clone(&self.session);
                     let execution = tokio::select! {
                         execution = self.execute(inhabited, &record, &spec, accepted) => execution,
                         never = session.close_when_too_old() => match never {},
                     };
-                    done.send(execution).ok();
+                    done.complete(execution);
                     idle_since = Instant::now();
                 }
                 Seen::Command(Some(Command::Pause(done))) => {
@@ -669,6 +668,15 @@ impl Task {
         }
     }
 
+    /// Takes an execution from the queue; `None` when it was cancelled there.
+    fn its_turn(&self, done: &Completion) -> Option<Arc<Record>> {
+        {
+            let mut state = self.session.state.lock();
+            state.info.queued = state.info.queued.saturating_sub(1);
+        }
+        done.record().filter(|record| record.begin())
+    }
+
     /// Ends it unless it has ended already.
     fn end(&self, to: SessionState, why: &str) {
         let mut state = self.session.state.lock();
@@ -689,7 +697,6 @@ impl Task {
         let session = Arc::clone(&self.session);
         {
             let mut state = session.state.lock();
-            state.info.queued = state.info.queued.saturating_sub(1);
             if record.cancel.is_cancelled() || state.info.state.is_final() {
                 return record.never_ran(stamp);
             }
@@ -781,11 +788,15 @@ impl Task {
         self.received.close();
         while let Some(command) = self.received.recv().await {
             match command {
-                Command::Execute { record, done, .. } => {
+                Command::Execute { done, .. } => {
+                    let Some(record) = self.its_turn(&done) else {
+                        done.discard();
+                        continue;
+                    };
                     let reason = self.session.over().map_or_else(String::new, |over| over.to_string());
                     let error = ExecutionError::of(Outcome::Cancelled, reason, Some("open a new session"));
                     let stamp = self.means.clock.stamp();
-                    done.send(record.ended_early(stamp, Outcome::Cancelled, None, error)).ok();
+                    done.complete(record.ended_early(stamp, Outcome::Cancelled, None, error));
                 }
                 Command::Reset(done) | Command::Pause(done) | Command::Resume(done) => drop(done),
                 Command::Close | Command::Extended => {}

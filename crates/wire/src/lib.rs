@@ -57,7 +57,7 @@ pub enum WireError {
 pub struct Execute {
     /// Always [`VERSION`].
     pub version: u32,
-    /// Id of the execution; echoed in `started` and `result`.
+    /// Id of the execution; echoed in `result`.
     pub id: String,
     /// Source text.
     pub code: String,
@@ -160,7 +160,7 @@ pub struct Ready {
 /// Guest to host: something to show besides text.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Display {
-    /// To be acknowledged.
+    /// To be acknowledged; 0 when nobody waits for that.
     pub seq: u64,
     /// Media type to content; binary content is base64.
     pub mime: serde_json::Map<String, Value>,
@@ -236,8 +236,6 @@ pub struct GuestResult {
 pub enum GuestFrame {
     /// The interpreter is loaded.
     Ready(Ready),
-    /// The user's code begins.
-    Started,
     /// Something to show.
     Display(Display),
     /// Keep the order of the output streams.
@@ -253,7 +251,6 @@ mod kind {
     pub(crate) const ACK: u8 = 2;
     pub(crate) const SHUTDOWN: u8 = 4;
     pub(crate) const READY: u8 = 16;
-    pub(crate) const STARTED: u8 = 17;
     pub(crate) const DISPLAY: u8 = 18;
     pub(crate) const SYNC: u8 = 19;
     pub(crate) const WARNING: u8 = 20;
@@ -336,7 +333,6 @@ fn decode(kind: u8, payload: &[u8]) -> Result<GuestFrame, WireError> {
             }
             GuestFrame::Ready(ready)
         }
-        kind::STARTED => GuestFrame::Started,
         kind::DISPLAY => GuestFrame::Display(json("display", payload)?),
         kind::SYNC => GuestFrame::Sync(json("sync", payload)?),
         kind::WARNING => GuestFrame::Warning(json("warning", payload)?),
@@ -358,7 +354,7 @@ mod tests {
     #[test]
     fn frames_arrive_whole_however_the_bytes_are_cut() {
         let mut stream = bytes(kind::READY, br#"{"version":1,"python":"3.11.2","later":true}"#);
-        stream.extend(bytes(kind::STARTED, b"{}"));
+        stream.extend(bytes(kind::SYNC, br#"{"seq":6}"#));
         stream.extend(bytes(kind::DISPLAY, br#"{"seq":7,"mime":{"text/plain":"x"}}"#));
         let mut decoder = GuestDecoder::new(1024);
         let mut seen = Vec::new();
@@ -368,7 +364,7 @@ mod tests {
                 seen.push(frame);
             }
         }
-        assert!(matches!(&seen[..], [GuestFrame::Ready(_), GuestFrame::Started, GuestFrame::Display(d)] if d.seq == 7));
+        assert!(matches!(&seen[..], [GuestFrame::Ready(_), GuestFrame::Sync(_), GuestFrame::Display(d)] if d.seq == 7));
     }
 
     #[test]

@@ -12,8 +12,7 @@ Wire, version 1. A frame is a big-endian u32 payload length, a u8 kind, and the 
                     3 interrupt reserved; an interrupt is SIGINT
                     4 shutdown  leave as a script leaves: threads joined, exit functions run
     guest to host  16 ready     {"version", "python", "pid"}, once
-                   17 started   {"id"}, before user code runs
-                   18 display   {"seq", "mime", "metadata"}, acknowledged
+                   18 display   {"seq", "mime", "metadata"}, acknowledged unless seq is 0
                    19 sync      {"seq"}, acknowledged; sent where output changes stream, within a budget
                    20 warning   {"code", "message"}
                    21 result    {"id", "exit_code", "kind", "result", "dataframe", "variables", "error", "warnings"}

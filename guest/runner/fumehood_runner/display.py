@@ -26,8 +26,8 @@ class Publisher:
         self._wire, self._streams, self._warn = connection, streams, warn
         self.max_bytes = 16_000_000
 
-    def publish(self, bundle, metadata):
-        """Send one display and wait until the host has placed it."""
+    def publish(self, bundle, metadata, last=False):
+        """Send one display and wait until the host has placed it; the `last` of a session's execution goes with its result, unwaited for."""
         mime = {}
         for kind, data in bundle.items():
             if data is not None:
@@ -36,7 +36,8 @@ class Publisher:
             return
         self._bound(mime)
         self._streams.flush()
-        self._wire.send_and_wait(wire.DISPLAY, {"mime": mime, "metadata": plain_json(metadata or {})})
+        send = self._wire.send_later if last else self._wire.send_and_wait
+        send(wire.DISPLAY, {"mime": mime, "metadata": plain_json(metadata or {})})
 
     def _bound(self, mime):
         """Drop the largest forms until the rest fits; plain text is shortened instead, so that something is left."""

@@ -265,7 +265,6 @@ class Execution:
             runner.streams.give_input(request.stdin)
         runner.streams.install()
         runner.wire.attached = True
-        runner.wire.send(wire.STARTED, {"id": request.id})
         parts = {"result": None, "dataframe": None, "variables": {}}
         exit_code, kind = 1, "exception"
         try:
@@ -325,7 +324,8 @@ class Execution:
             finally:
                 runner.builtins.restore()
                 if process.getpid() == runner.pid:
-                    shell.execution_count += 1
+                    # Past the observers of this number, of which there are none: they take longer than most cells.
+                    shell._trait_values["execution_count"] = shell.execution_count + 1
                     self._tell_shell("post_execute")
                     self._tell_shell("post_run_cell", lambda: ExecutionResult(self._info()))
         return value
@@ -457,7 +457,9 @@ class Execution:
         runner = self._runner
         bundle, metadata = runner.shell.display_formatter.format(value)
         if bundle:
-            runner.publisher.publish(bundle, {**metadata, "kind": "result"})
+            # A script's threads and exit functions are still to come, and print what they like.
+            last = self._request.mode != "script"
+            runner.publisher.publish(bundle, {**metadata, "kind": "result"}, last)
         if PNG in bundle or PLAIN in bundle:
             runner.figures.close(value)
 

@@ -2,6 +2,7 @@
 
 import atexit
 import builtins
+import operator
 import os
 import signal
 import sys
@@ -106,6 +107,10 @@ class Builtins:
 
     def restore(self):
         """Put Python's own back, remembering what was changed. Calls nothing that may have been replaced."""
+        same = _len(self._live) >= _len(self._original) and _all(_map(_same, self._live.values(), self._original.values()))
+        if same and not self._users:
+            # As nearly always: all are there, in their order. What was added stays.
+            return
         changed = {}
         for name, value in self._original.items():
             current = self._live.get(name, _MISSING)
@@ -124,6 +129,7 @@ class Builtins:
 
 
 _MISSING = object()
+_all, _len, _map, _same = all, len, map, operator.is_
 
 
 def disarm_timers():

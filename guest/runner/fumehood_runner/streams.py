@@ -52,6 +52,10 @@ class StreamOrder:
         """Called with 1 or 2, in any thread."""
         switched = self._last not in (0, fd)
         self._last = fd
+        if self._wire.has_later:
+            # A display that is still to be sent was made before this.
+            self._wire.send_and_wait(wire_module.SYNC, {})
+            return
         if not (switched or _has_unread(3 - fd)):
             return
         if self._wire.attached and self._wire.ours and self._budget.take():
@@ -59,7 +63,7 @@ class StreamOrder:
 
     def before_child(self):
         """Called before a process starts: what this one has written comes before what that one writes."""
-        if not (_has_unread(1) or _has_unread(2)):
+        if not (_has_unread(1) or _has_unread(2) or self._wire.has_later):
             return
         if self._wire.attached and self._wire.ours and self._budget.take():
             self._wire.send_and_wait(wire_module.SYNC, {})

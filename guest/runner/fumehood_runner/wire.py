@@ -24,7 +24,7 @@ import _signal
 import _socket
 
 EXECUTE, ACK, INTERRUPT, SHUTDOWN = 1, 2, 3, 4
-READY, STARTED, DISPLAY, SYNC, WARNING, RESULT = 16, 17, 18, 19, 20, 21
+READY, DISPLAY, SYNC, WARNING, RESULT = 16, 18, 19, 20, 21
 
 EXIT_CONTROL_LOST = 70
 """Exit status when the control socket is gone: nobody is left to report to."""
@@ -71,6 +71,7 @@ class Wire:
         self._sending = False
         self._waiting = False
         self._outbox = collections.deque()
+        self._later = b""
         self._inbox = collections.deque()
         self._received = bytearray()
         self._sequence = 0
@@ -97,6 +98,7 @@ class Wire:
         self._sequence = self._acked = 0
         self._received.clear()
         self._inbox.clear()
+        self._later = b""
         self.attached = False
 
     @property
@@ -108,6 +110,16 @@ class Wire:
         """Send one frame, whole."""
         if self.ours:
             self._push(encode_frame(kind, payload))
+
+    def send_later(self, kind, payload):
+        """Send one frame together with the next one, which comes soon; nobody is told when it has arrived."""
+        if self.attached and self.ours:
+            self._later += encode_frame(kind, {"seq": 0, **payload})
+
+    @property
+    def has_later(self):
+        """True while a frame waits for the next one: what is printed now would come before it."""
+        return bool(self._later)
 
     def send_and_wait(self, kind, payload):
         """Send a frame with a sequence number and wait until the host has read everything written before it."""
@@ -148,7 +160,8 @@ class Wire:
             self._sending = True
             try:
                 while self._outbox:
-                    self._write(self._outbox.popleft())
+                    later, self._later = self._later, b""
+                    self._write(later + self._outbox.popleft())
             except BaseException:
                 # Half a frame may be out; nothing sent after it could be understood.
                 _os_exit(EXIT_CONTROL_LOST)

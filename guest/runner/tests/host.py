@@ -20,9 +20,9 @@ START = os.path.join(HERE, "..", "start.py")
 STAND_IN = os.path.join(HERE, "stand_in")
 PYTHON = os.environ.get("RUNNER_PYTHON", sys.executable)
 EXECUTE, ACK, INTERRUPT, SHUTDOWN = 1, 2, 3, 4
-READY, STARTED, DISPLAY, SYNC, WARNING, RESULT = 16, 17, 18, 19, 20, 21
+READY, DISPLAY, SYNC, WARNING, RESULT = 16, 18, 19, 20, 21
 DEADLINE_S = 60
-KINDS = {READY: "ready", STARTED: "started", DISPLAY: "display", SYNC: "sync", WARNING: "warning", RESULT: "result"}
+KINDS = {READY: "ready", DISPLAY: "display", SYNC: "sync", WARNING: "warning", RESULT: "result"}
 
 
 def strict(text):
