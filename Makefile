@@ -42,7 +42,7 @@ dev: deps
 	@$(CARGO) build --workspace --locked --lib --bins --tests
 
 .PHONY: test
-test: dev ## every test, from nothing: Rust workspace and guest runner
+test: dev ## every test, from nothing: Rust workspace, guest runner, Python SDK
 	@echo '==> preparing the default image'
 	@$(DEV) image build
 	@echo '==> Rust tests'
@@ -51,6 +51,8 @@ test: dev ## every test, from nothing: Rust workspace and guest runner
 	@image=$$($(DEV) image path default) && \
 	PYTHONPATH=guest/runner PYTHONDONTWRITEBYTECODE=1 MPLBACKEND=agg \
 	"$$image/venv/bin/python" -m pytest -q -p no:cacheprovider guest/runner/tests
+	@echo '==> Python SDK, against a server'
+	@sh scripts/sdk-tests $(DEV)
 
 .PHONY: check
 check: fmt-check clippy generated-check ## formatting, lints, generated files

@@ -90,6 +90,9 @@ pub struct Execute {
     /// A pipe comes beside this frame (`SCM_RIGHTS`), which is the standard input of this execution.
     #[serde(default)]
     pub stdin_pipe: bool,
+    /// When its turn came, in nanoseconds of `CLOCK_MONOTONIC`: an interrupt sent after that is for this execution, even if it came before this frame.
+    #[serde(default)]
+    pub since_ns: u64,
     /// A program to run as a child of the interpreter instead of `code`; the exit code in the result is then its own, or minus the signal that ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,

@@ -45,6 +45,7 @@ class Request:
     stdin: str = ""
     stdin_pipe: bool = False
     program: dict | None = None
+    since_ns: int = 0
     network: bool = False
     max_variables: int = 100
     max_result_bytes: int = 1_000_000
@@ -272,7 +273,7 @@ class Execution:
                 status, self._failure = runner.call_user(self._run_other)
                 exit_code, kind = (status, "exit") if self._failure is None else self._verdict()
             else:
-                runner.interrupts.allow()
+                runner.interrupts.allow(request.since_ns)
                 self._value, self._failure = runner.call_user(self._prepare_and_run)
                 if request.mode == "script":
                     process.disarm_timers()
@@ -333,7 +334,9 @@ class Execution:
     def _run_other(self):
         """The exit code of a program that is not Python."""
         self._enter_environment()
-        return programs.Program(**self._request.program).run(self._runner.streams.write_error)
+        request, runner = self._request, self._runner
+        early = runner.interrupts.take_early(request.since_ns)
+        return programs.Program(**request.program).run(runner.streams.write_error, early)
 
     def _tell_shell(self, event, about=None):
         """Call whoever has registered for an event of IPython's; hardly anybody has."""

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 
 import _signal
 
@@ -70,25 +71,37 @@ except Exception:
 
 
 class Interrupts:
-    """SIGINT reaches the user's code and nothing else: between executions it is ignored."""
+    """SIGINT reaches the user's code and nothing else. One that comes before its code has begun is kept for it."""
 
     def __init__(self):
         # Not what was inherited: a host started in the background of a shell has SIGINT ignored.
         self._users = signal.default_int_handler
         self._allowed = False
-        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+        self._early = -1
+        _signal.signal(_signal.SIGINT, self._note)
 
-    def allow(self):
-        """Before user code: the handler it last had, Python's own at first."""
+    def _note(self, _number, _frame, now=time.monotonic_ns):
+        self._early = now()
+
+    def allow(self, since_ns=0):
+        """Before user code: the handler it last had, Python's own at first. One sent after `since_ns`, when the turn of this code came, strikes now."""
+        early = self.take_early(since_ns)
         self._allowed = True
         _signal.signal(_signal.SIGINT, self._users)
+        if early:
+            _signal.raise_signal(_signal.SIGINT)
+
+    def take_early(self, since_ns):
+        """True if an interrupt was sent after this time and has not struck."""
+        early, self._early = self._early, -1
+        return 0 < since_ns <= early
 
     def refuse(self):
         """After user code. An interrupt that arrives just now finds the execution over and is dropped."""
         while True:
             try:
                 current = _signal.getsignal(_signal.SIGINT)
-                _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+                _signal.signal(_signal.SIGINT, self._note)
                 break
             except KeyboardInterrupt:
                 continue

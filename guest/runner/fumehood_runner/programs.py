@@ -26,8 +26,9 @@ class Program:
         self._pid = None
         self._interrupts = 0
 
-    def run(self, write_error):
-        """Run it to its end: its exit status, or minus the number of the signal that ended it."""
+    def run(self, write_error, interrupted=False):
+        """Run it to its end: its exit status, or minus the number of the signal that ended it. `interrupted`: it is before it begins."""
+        self._interrupts = int(interrupted)
         before = _signal.signal(_signal.SIGINT, self._interrupt)
         try:
             try:

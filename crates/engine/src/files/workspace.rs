@@ -117,7 +117,11 @@ impl Workspace {
     /// # Errors
     /// `NotFound` when there is no such folder.
     pub fn list(&self, folder: &str, recursive: bool) -> std::io::Result<(Vec<Entry>, bool)> {
-        let open = self.folder(folder)?;
+        // For a listing a file is no folder that is there; only an archive asks for one that has to be.
+        let open = self.folder(folder).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotADirectory => std::io::ErrorKind::NotFound.into(),
+            _ => error,
+        })?;
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let mut entries = Vec::new();
         let complete = walk(&open, &prefix, &mut |found: &Found<'_>| {

@@ -61,7 +61,7 @@ pub(crate) fn trimmed<T: Serialize>(request: &T) -> Value {
             limits.retain(|_, value| !value.is_null());
         }
         // An empty program is one, an empty input text is none.
-        fields.retain(|name, value| name == "code" || !is_nothing(value));
+        fields.retain(|name, value| name == "code" || !(is_nothing(value) || value == "default"));
     }
     value
 }
@@ -72,7 +72,8 @@ fn is_nothing(value: &Value) -> bool {
         Value::String(text) => text.is_empty(),
         Value::Array(values) => values.is_empty(),
         Value::Object(fields) => fields.is_empty(),
-        Value::Bool(_) | Value::Number(_) => false,
+        Value::Bool(said) => !said,
+        Value::Number(_) => false,
     }
 }
 

@@ -109,7 +109,6 @@ impl Player {
         tokio::task::spawn_blocking(move || rustix::io::read(gate.as_fd(), &mut [0; 1])).await.unwrap().unwrap();
         self.send(16, &json!({"version": VERSION, "python": "3.11.2"})).await;
         self.receive().await;
-        self.send(17, &json!({})).await;
         self.sync(0).await;
         let mut result = GuestResult::default();
         let mut seq = 0;

@@ -112,7 +112,7 @@ pub(super) async fn churn(bench: &mut Bench) -> anyhow::Result<Section> {
     // What is made once and kept is made now.
     load(&address, clients, Duration::from_secs(2), &mut bench.rng).await?;
     quiet(&address).await?;
-    let before = Left::now(bench.server_pid(), bench.folder.path());
+    let before = Left::of(bench);
     let pid = bench.server_pid();
     let counts = RefCell::new(BTreeMap::new());
     let work = load(&address, clients, duration, &mut bench.rng);
@@ -136,23 +136,28 @@ pub(super) async fn churn(bench: &mut Bench) -> anyhow::Result<Section> {
     let kinds: Vec<String> = counts.into_inner().iter().map(|(kind, count)| format!("{kind:?} {count}")).collect();
     section.note(format!("executions: {}", kinds.join(", ")));
     quiet(&address).await?;
+    nothing_is_left(bench, &mut section, &before).await;
+    Ok(section)
+}
+
+/// Waits until nothing is there that was not there before, and complains if there always is.
+pub(super) async fn nothing_is_left(bench: &Bench, section: &mut Section, before: &Left) {
     let deadline = Instant::now() + GONE_BY;
     let after = loop {
-        let now = Left::now(bench.server_pid(), bench.folder.path());
-        if !now.more_than(&before) || Instant::now() > deadline {
+        let now = Left::of(bench);
+        if !now.more_than(before) || Instant::now() > deadline {
             break now;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
     section.note(format!("before: {}", before.text()));
     section.note(format!("after:  {}", after.text()));
-    if after.more_than(&before) {
+    if after.more_than(before) {
         section.complain("something is left over; see before and after");
     }
-    if pid.is_none() {
+    if bench.server_pid().is_none() {
         section.note("the server's process is not known (--pid), so only files were counted");
     }
-    Ok(section)
 }
 
 /// All clients until the time is over; how long executions took and how many of each kind there were.
@@ -217,13 +222,18 @@ fn check(answer: &[u8], outcome: &str, printed: &str) -> anyhow::Result<()> {
 
 /// What could be left over.
 #[derive(Debug, Default)]
-struct Left {
+pub(super) struct Left {
     counts: BTreeMap<&'static str, u64>,
     /// Of the server; told, not judged: it keeps finished executions.
     memory_mb: u64,
 }
 
 impl Left {
+    /// Of a benchmark's server.
+    pub(super) fn of(bench: &Bench) -> Self {
+        Self::now(bench.server_pid(), bench.folder.path())
+    }
+
     fn now(server: Option<u32>, folder: &Path) -> Self {
         let mut counts = BTreeMap::from([("files", files(folder))]);
         let mut memory_mb = 0;

@@ -23,6 +23,7 @@ mod programs;
 mod refill;
 mod report;
 mod server;
+mod session_churn;
 mod sessions;
 mod stats;
 mod stream;
@@ -76,6 +77,8 @@ enum Scenario {
     Refill,
     /// Every way an execution can go, for ten minutes; then what is left over
     Churn,
+    /// Everything that can be done with a session, for an hour; then what is left over
+    SessionChurn,
 }
 
 /// What runs when nothing is chosen: all that takes minutes.
@@ -94,7 +97,7 @@ const USUAL: [Scenario; 10] = [
 
 #[derive(Debug, Args)]
 pub(super) struct BenchArgs {
-    /// What to measure [default: all but churn]
+    /// What to measure [default: all but churn and session-churn]
     #[arg(value_enum, value_name = "SCENARIO")]
     scenarios: Vec<Scenario>,
     /// Measure this server instead of starting one, for example http://127.0.0.1:8080
@@ -229,6 +232,7 @@ impl Bench {
             Scenario::Overhead => overhead::overhead(self).await,
             Scenario::Refill => refill::refill(self).await,
             Scenario::Churn => churn::churn(self).await,
+            Scenario::SessionChurn => session_churn::session_churn(self).await,
         }
     }
 

