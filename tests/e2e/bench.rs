@@ -52,6 +52,27 @@ fn assert_nothing_left(temporary: &Path) {
 }
 
 #[test]
+fn whatever_is_done_with_sessions_in_whatever_order_ends_as_it_must_and_leaves_nothing() {
+    let temp = tempfile::tempdir().unwrap();
+    let run = Command::new(BINARY)
+        .args(["bench", "session-churn", "--json", "--duration", "15", "--seed"])
+        .arg(std::process::id().to_string())
+        .arg("--images-dir")
+        .arg(images_dir())
+        .env("TMPDIR", temp.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&run.stderr).into_owned();
+    if stderr.contains("cannot confine") {
+        return println!("SKIPPED process level: {stderr}");
+    }
+    let report = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{stderr}{report}");
+    assert!(report.contains("KilledInside") && report.contains("Paused"), "{report}");
+    assert_nothing_left(temp.path());
+}
+
+#[test]
 fn a_server_that_runs_already_can_be_measured_and_goes_on() {
     let server = server!(&[], &[]);
     let temporary = tempfile::tempdir().unwrap();

@@ -511,6 +511,32 @@ fn other_languages_run_in_a_session_with_its_files_and_leave_the_interpreter_alo
     assert_eq!((status, &refused["error"]["field"]), (400, &json!("limits.processes")));
 }
 
+/// MiB that a process has had in memory at most.
+fn peak_mib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+#[test]
+fn a_large_file_goes_up_and_down_without_being_held_in_memory() {
+    const MIB: usize = 300;
+    let Some(server) = forking(&[]) else { return };
+    let session =
+        Session::open(&server, &json!({"limits": {"disk_mb": 2 * MIB, "file_size_mb": 2 * MIB, "memory_mb": 4 * MIB}}));
+    session.run("1");
+    let content: Vec<u8> = (0..MIB << 20).map(|at| (at >> 12) as u8).collect();
+    let before = peak_mib(server.process.id());
+    assert_eq!(server.put(&session.path("/files/large"), &content).0, 201);
+    let (status, down) = server.request("GET", &session.path("/files/large"), None);
+    assert!(status == 200 && down == content, "{status}, {} bytes", down.len());
+    let (status, archive) = server.request("POST", &session.path("/files:archive"), Some(&json!({"format": "zip"})));
+    assert!(status == 200 && archive.len() < content.len());
+    let grown = peak_mib(server.process.id()) - before;
+    assert!(grown < 40, "{grown} MiB more for {MIB} MiB");
+    assert_eq!(session.result("import os; os.path.getsize('large')"), MIB << 20);
+}
+
 /// A form of files as browsers send it.
 fn form(files: &[(&str, &str)]) -> (String, Vec<u8>) {
     let mut body = String::new();

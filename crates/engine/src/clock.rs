@@ -31,12 +31,6 @@ pub fn stamp_of(seconds: i64, nanoseconds: u32) -> String {
     text(time.unwrap_or(OffsetDateTime::UNIX_EPOCH))
 }
 
-/// Nanoseconds of the clock that a sandbox shares with its host and nobody sets.
-pub(crate) fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
-}
-
 /// The system's clock.
 #[derive(Debug, Default)]
 pub struct SystemClock;

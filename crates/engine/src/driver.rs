@@ -291,8 +291,6 @@ pub(crate) struct Site<'a> {
     pub(crate) isolation: &'a BackendReport,
     /// Run as a child of the interpreter, instead of code in it.
     pub(crate) program: Option<Program>,
-    /// When its turn came ([`crate::clock::monotonic_ns`]).
-    pub(crate) since_ns: u64,
     /// What the sandbox has used so far.
     pub(crate) counters: &'a (dyn Fn() -> Counters + Sync),
 }
@@ -315,7 +313,9 @@ pub(crate) async fn drive_in_session(job: Job<'_>, live: Live, site: Site<'_>) -
     let place = (site.owner, None);
     let mut follower = Follower::on(&job, Arc::clone(&site.control), live, disk, place, Mode::Cell, now);
     follower.program = site.program;
-    follower.since_ns = site.since_ns;
+    if site.control.settled().await {
+        follower.send(&HostFrame::Settle, None);
+    }
     follower.follow_in_session(site.counters).await
 }
 
@@ -331,8 +331,6 @@ struct Follower<'a> {
     feeder: JoinSet<()>,
     /// In a session: run as a child of the interpreter, instead of code in it.
     program: Option<Program>,
-    /// When its turn came, as the guest's clock has it; 0 where nothing could be sent to it before.
-    since_ns: u64,
     control: Arc<dyn Control>,
     live: Live,
     disk: OwnedFd,
@@ -403,7 +401,6 @@ impl<'a> Follower<'a> {
             job,
             feeder: JoinSet::new(),
             program: None,
-            since_ns: 0,
             control,
             runner: live.to_guest.is_some(),
             live,
@@ -766,7 +763,6 @@ impl<'a> Follower<'a> {
                 String::new()
             },
             stdin_pipe: pipe.is_some(),
-            since_ns: self.since_ns,
             program: self.program.clone(),
             cwd: (self.mode == Mode::Cell && !spec.cwd.is_empty()).then(|| spec.cwd.clone()),
             env: spec.env.clone(),

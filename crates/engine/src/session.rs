@@ -26,7 +26,7 @@ use utoipa::ToSchema;
 use crate::backend::{
     BackendReport, Control, ExitReport, KeptSandbox, Meter, Programs, SandboxProcess, SandboxSpec, StartError,
 };
-use crate::clock::{Clock, monotonic_ns};
+use crate::clock::Clock;
 use crate::driver::{self, Job, Live, Means, Running, Site};
 use crate::execution::{Execution, ExecutionError, Fault, Isolation, JsonMap, Notice, Outcome, Status};
 use crate::files;
@@ -694,7 +694,6 @@ impl Task {
         accepted: Instant,
     ) -> Execution {
         let stamp = self.means.clock.stamp();
-        let since_ns = monotonic_ns();
         let session = Arc::clone(&self.session);
         {
             let mut state = session.state.lock();
@@ -743,7 +742,7 @@ impl Task {
         let Inhabited { meter, control, disk, owner, isolation, .. } = &*inhabited;
         let counters = || meter.counters();
         let control = Arc::clone(control);
-        let site = Site { control, disk, owner: *owner, isolation, program, since_ns, counters: &counters };
+        let site = Site { control, disk, owner: *owner, isolation, program, counters: &counters };
         let job = Job { means: &self.means, record, spec, queued: accepted.elapsed() };
         let (mut execution, live) = driver::drive_in_session(job, live, site).await;
         execution.interpreter_restarted |= restarted;

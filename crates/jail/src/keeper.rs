@@ -342,7 +342,10 @@ impl State {
                 }
             }
             Request::Begin { id, program, zygote } => self.begin(id, program, zygote, fds)?,
-            Request::Interrupt { id } => self.interrupt(id),
+            Request::Interrupt { id } => {
+                self.interrupt(id);
+                send(server, &Reply::Interrupted { id }, &[])?;
+            }
             Request::Pause { id } => self.pause(id, server)?,
             Request::Resume { id } => self.resume(id),
             Request::Conclude { id, code } => self.conclude(id, code, server)?,

@@ -171,7 +171,7 @@ pub enum Request {
         /// The program is a fork of this zygote, which owns the sandbox ([`JailSpec::zygote`]); otherwise the sandbox's `argv` is executed.
         zygote: Option<u64>,
     },
-    /// Send SIGINT to the program of a sandbox that is kept. Unknown ids are ignored, and sandboxes without a program.
+    /// Send SIGINT to the program of a sandbox that is kept. `Interrupted` follows, whether or not there was one.
     Interrupt {
         /// The sandbox.
         id: u64,
@@ -248,6 +248,11 @@ pub enum Reply {
         id: u64,
         /// Why not.
         error: Option<JailError>,
+    },
+    /// An interrupt was sent.
+    Interrupted {
+        /// The sandbox.
+        id: u64,
     },
     /// A zygote has loaded everything and can be forked.
     ZygoteReady {

@@ -90,9 +90,6 @@ pub struct Execute {
     /// A pipe comes beside this frame (`SCM_RIGHTS`), which is the standard input of this execution.
     #[serde(default)]
     pub stdin_pipe: bool,
-    /// When its turn came, in nanoseconds of `CLOCK_MONOTONIC`: an interrupt sent after that is for this execution, even if it came before this frame.
-    #[serde(default)]
-    pub since_ns: u64,
     /// A program to run as a child of the interpreter instead of `code`; the exit code in the result is then its own, or minus the signal that ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
@@ -146,6 +143,8 @@ pub enum HostFrame {
     Execute(Box<Execute>),
     /// Go on after a display or sync.
     Ack(Ack),
+    /// Interrupts sent before this were for earlier executions. (One that comes between this and the beginning of the code is for that.)
+    Settle,
     /// End the interpreter.
     Shutdown,
 }
@@ -252,6 +251,7 @@ pub enum GuestFrame {
 mod kind {
     pub(crate) const EXECUTE: u8 = 1;
     pub(crate) const ACK: u8 = 2;
+    pub(crate) const SETTLE: u8 = 3;
     pub(crate) const SHUTDOWN: u8 = 4;
     pub(crate) const READY: u8 = 16;
     pub(crate) const DISPLAY: u8 = 18;
@@ -269,6 +269,7 @@ impl HostFrame {
         let (kind, payload) = match self {
             Self::Execute(execute) => (kind::EXECUTE, serde_json::to_vec(execute)?),
             Self::Ack(ack) => (kind::ACK, serde_json::to_vec(ack)?),
+            Self::Settle => (kind::SETTLE, b"{}".to_vec()),
             Self::Shutdown => (kind::SHUTDOWN, b"{}".to_vec()),
         };
         Ok(frame(kind, &payload))

@@ -9,7 +9,7 @@ Wire, version 1. A frame is a big-endian u32 payload length, a u8 kind, and the 
 
     host to guest   1 execute   one program to run (see `execute.Request`)
                     2 ack       {"seq"}: everything written before that display or sync has been read
-                    3 interrupt reserved; an interrupt is SIGINT
+                    3 settle    interrupts (SIGINT) sent so far were for earlier executions
                     4 shutdown  leave as a script leaves: threads joined, exit functions run
     guest to host  16 ready     {"version", "python", "pid"}, once
                    18 display   {"seq", "mime", "metadata"}, acknowledged unless seq is 0

@@ -45,7 +45,6 @@ class Request:
     stdin: str = ""
     stdin_pipe: bool = False
     program: dict | None = None
-    since_ns: int = 0
     network: bool = False
     max_variables: int = 100
     max_result_bytes: int = 1_000_000
@@ -273,7 +272,7 @@ class Execution:
                 status, self._failure = runner.call_user(self._run_other)
                 exit_code, kind = (status, "exit") if self._failure is None else self._verdict()
             else:
-                runner.interrupts.allow(request.since_ns)
+                runner.interrupts.allow()
                 self._value, self._failure = runner.call_user(self._prepare_and_run)
                 if request.mode == "script":
                     process.disarm_timers()
@@ -335,7 +334,7 @@ class Execution:
         """The exit code of a program that is not Python."""
         self._enter_environment()
         request, runner = self._request, self._runner
-        early = runner.interrupts.take_early(request.since_ns)
+        early = runner.interrupts.take_early()
         return programs.Program(**request.program).run(runner.streams.write_error, early)
 
     def _tell_shell(self, event, about=None):

@@ -24,5 +24,7 @@ def serve(control_fd, runner=None):
             continue
         if kind == wire.EXECUTE:
             runner.execute(payload)
+        elif kind == wire.SETTLE:
+            runner.interrupts.take_early()
         elif kind == wire.SHUTDOWN:
             runner.shutdown()

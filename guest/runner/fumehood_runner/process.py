@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import time
 
 import _signal
 
@@ -77,24 +76,24 @@ class Interrupts:
         # Not what was inherited: a host started in the background of a shell has SIGINT ignored.
         self._users = signal.default_int_handler
         self._allowed = False
-        self._early = -1
+        self._early = False
         _signal.signal(_signal.SIGINT, self._note)
 
-    def _note(self, _number, _frame, now=time.monotonic_ns):
-        self._early = now()
+    def _note(self, _number, _frame):
+        self._early = True
 
-    def allow(self, since_ns=0):
-        """Before user code: the handler it last had, Python's own at first. One sent after `since_ns`, when the turn of this code came, strikes now."""
-        early = self.take_early(since_ns)
+    def allow(self):
+        """Before user code: the handler it last had, Python's own at first. One that came before it strikes now."""
+        early = self.take_early()
         self._allowed = True
         _signal.signal(_signal.SIGINT, self._users)
         if early:
             _signal.raise_signal(_signal.SIGINT)
 
-    def take_early(self, since_ns):
-        """True if an interrupt was sent after this time and has not struck."""
-        early, self._early = self._early, -1
-        return 0 < since_ns <= early
+    def take_early(self):
+        """True if an interrupt came that has not struck. One meant for an earlier execution is forgotten when the host says so."""
+        early, self._early = self._early, False
+        return early
 
     def refuse(self):
         """After user code. An interrupt that arrives just now finds the execution over and is dropped."""

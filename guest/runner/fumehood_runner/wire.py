@@ -23,7 +23,7 @@ import threading
 import _signal
 import _socket
 
-EXECUTE, ACK, INTERRUPT, SHUTDOWN = 1, 2, 3, 4
+EXECUTE, ACK, SETTLE, SHUTDOWN = 1, 2, 3, 4
 READY, DISPLAY, SYNC, WARNING, RESULT = 16, 18, 19, 20, 21
 
 EXIT_CONTROL_LOST = 70

@@ -77,6 +77,11 @@ pub trait Control: Send + Sync {
     /// Sends SIGINT to the program, where it is one of a sandbox that is kept.
     fn interrupt(&self) {}
 
+    /// Waits until every interrupt asked for has been sent, so that none of them strikes what begins afterwards. Whether there were any since the last time.
+    fn settled(&self) -> BoxFuture<'_, bool> {
+        Box::pin(std::future::ready(false))
+    }
+
     /// The program has said that it ends now with this exit code, and nothing of what it does afterwards counts: whoever can tell its end at once,
     /// without waiting until its memory was given back, may do so. Its end is awaited as ever otherwise.
     fn conclude(&self, _code: u8) {}

@@ -21,7 +21,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::net::unix::pipe;
 use tokio::net::{UnixDatagram, UnixStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     Backend, BackendReport, Control, Counters, Ended, ExitReport, FailedStep, Guest, Interpreter, KeptSandbox, Meter,
@@ -78,6 +78,8 @@ struct Waiting {
     programs: HashMap<u64, (u64, oneshot::Sender<ExitReport>)>,
     /// Sandboxes that are to stand still: who waits until they do.
     pausing: HashMap<u64, oneshot::Sender<Result<(), StartError>>>,
+    /// Who counts the interrupts of a sandbox that is kept.
+    interrupts: HashMap<u64, Arc<watch::Sender<Interrupts>>>,
     zygotes: HashMap<u64, Listener>,
 }
 
@@ -170,12 +172,14 @@ impl ProcessBackend {
         let jail_spec = JailSpec { keep: true, zygote, ..executed };
         let (started_sender, started) = oneshot::channel();
         let (exit_sender, mut exit) = oneshot::channel();
+        let interrupts = Arc::new(watch::Sender::new(Interrupts::default()));
         {
             let mut waiting = self.shared.waiting.lock();
             waiting.starting.insert(id, started_sender);
             waiting.exits.insert(id, exit_sender);
+            waiting.interrupts.insert(id, Arc::clone(&interrupts));
         }
-        let remote = Remote { id, shared: Arc::clone(&self.shared), _base: Arc::clone(&base) };
+        let remote = Remote { id, shared: Arc::clone(&self.shared), interrupts, _base: Arc::clone(&base) };
         let request = Request::Spawn(Box::new(jail_spec));
         if !self.shared.ask(Outgoing { request, fds: Vec::new() }) {
             return Err(step("ask the jailer", &"it is being restarted"));
@@ -223,7 +227,8 @@ impl ProcessBackend {
             waiting.going.insert(id, gone_sender);
         }
         // From here on dropping this future kills the sandbox.
-        let remote = Remote { id, shared: Arc::clone(&self.shared), _base: Arc::clone(&base) };
+        let interrupts = Arc::default();
+        let remote = Remote { id, shared: Arc::clone(&self.shared), interrupts, _base: Arc::clone(&base) };
         let outgoing = Outgoing { request: Request::Spawn(Box::new(jail_spec)), fds: inside };
         if !self.shared.ask(outgoing) {
             return Err(step("ask the jailer", &"it is being restarted"));
@@ -429,8 +434,19 @@ impl KeptPrograms {
 struct Remote {
     id: u64,
     shared: Arc<Shared>,
+    interrupts: Arc<watch::Sender<Interrupts>>,
     /// In use as long as this is.
     _base: Arc<Base>,
+}
+
+/// Interrupts of one sandbox, counted.
+#[derive(Debug, Clone, Copy, Default)]
+struct Interrupts {
+    asked: u64,
+    /// The jailer has sent them.
+    sent: u64,
+    /// The interpreter was told that they are over.
+    settled: u64,
 }
 
 impl Control for Remote {
@@ -444,7 +460,25 @@ impl Control for Remote {
     }
 
     fn interrupt(&self) {
-        self.shared.ask(Outgoing { request: Request::Interrupt { id: self.id }, fds: Vec::new() });
+        if self.shared.ask(Outgoing { request: Request::Interrupt { id: self.id }, fds: Vec::new() }) {
+            self.interrupts.send_modify(|interrupts| interrupts.asked += 1);
+        }
+    }
+
+    fn settled(&self) -> BoxFuture<'_, bool> {
+        async move {
+            let Interrupts { asked, settled, .. } = *self.interrupts.borrow();
+            if asked == settled {
+                return false;
+            }
+            let mut interrupts = self.interrupts.subscribe();
+            // Without a jailer there is nobody left to be struck.
+            let sent = interrupts.wait_for(|interrupts| interrupts.sent >= asked);
+            tokio::time::timeout(PAUSE_PATIENCE, sent).await.ok();
+            self.interrupts.send_modify(|interrupts| interrupts.settled = asked);
+            true
+        }
+        .boxed()
     }
 
     fn conclude(&self, code: u8) {
@@ -581,6 +615,7 @@ impl Waiting {
         self.coming.remove(&id);
         self.programs.remove(&id);
         self.pausing.remove(&id);
+        self.interrupts.remove(&id);
     }
 }
 
@@ -626,6 +661,7 @@ impl Shared {
         waiting.coming.clear();
         waiting.programs.clear();
         waiting.pausing.clear();
+        waiting.interrupts.clear();
         for (_, exit) in waiting.exits.drain() {
             // Whoever waited may have given up.
             exit.send(ExitReport { lost: true, ..ExitReport::default() }).ok();
@@ -666,6 +702,11 @@ impl Shared {
                 if let Some(waiting) = self.waiting.lock().pausing.remove(&id) {
                     let failed = |error: fumehood_jail::JailError| step(&error.step.to_string(), &detail(&error));
                     waiting.send(error.map_or(Ok(()), |error| Err(failed(error)))).ok();
+                }
+            }
+            Reply::Interrupted { id } => {
+                if let Some(interrupts) = self.waiting.lock().interrupts.get(&id) {
+                    interrupts.send_modify(|interrupts| interrupts.sent += 1);
                 }
             }
             Reply::Gone { id } => drop(self.waiting.lock().going.remove(&id)),

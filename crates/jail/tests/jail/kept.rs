@@ -51,6 +51,7 @@ fn a_program_is_interrupted_and_its_sandbox_stays() {
         channels.execute(&["/bin/sh", "-c", "trap 'exit 9' INT; echo; while :; do sleep 0.01; done"]);
         channels.listen();
         send(&rig.jailer.link.socket, &Request::Interrupt { id: kept.id }, &[]).unwrap();
+        assert!(matches!(rig.hear().0, Reply::Interrupted { .. }));
         assert_eq!(kept.ended(rig).wait_status, Some(9 << 8));
         assert_eq!(kept.run(rig, "echo again").stdout, "again\n");
         kept.end(rig);
@@ -70,8 +71,9 @@ fn a_program_that_is_replaced_is_not_told_of_and_one_that_cannot_begin_is() {
     assert_eq!(report.error.expect("an error").step.to_string(), "fork the preloaded interpreter");
     drop(gone);
     assert_eq!(kept.run(&rig, "echo again").stdout, "again\n");
-    // Of what is not there nothing is heard.
+    // Nor is anything the matter with what is not there.
     send(&rig.jailer.link.socket, &Request::Interrupt { id: 4711 }, &[]).unwrap();
+    assert!(matches!(rig.hear().0, Reply::Interrupted { id: 4711 }));
     kept.end(&rig);
 }
 
