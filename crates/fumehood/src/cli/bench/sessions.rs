@@ -34,8 +34,9 @@ bare = each(5000, lambda: exec(compile('1 + 1', '<code>', 'exec'), names))
 with contextlib.redirect_stdout(io.StringIO()):
     cell = each(1000, lambda: shell.run_cell('1 + 1', store_history=False))
 print(bare, cell)";
-/// What a session that is weighed has loaded.
-const LOADED: &str = "import numpy, pandas\npandas.DataFrame({'a': [1, 2, 3]}).describe().shape";
+/// What sessions that are weighed have done: loaded pandas, and worked with it.
+const LOADED: &str = "import pandas\n1 + 1";
+const WORKED: &str = "pandas.DataFrame({'a': [1, 2, 3]}).describe().shape";
 
 /// For the sessions to come to rest.
 const REST_BY: Duration = Duration::from_secs(60);
@@ -166,8 +167,30 @@ async fn density(bench: &mut Bench, section: &mut Section, wanted: u64) -> anyho
         session.result(&mut connection, LOADED).await?;
         open.push(session);
     }
-    // Those that wait ready for executions are sandboxes too; a session's has a third process if code started one, which none did here.
+    rested(section, pid, &open, "an idle session with pandas", Some(Bound::AtMost(5.0))).await?;
+    for session in &open {
+        session.result(&mut connection, WORKED).await?;
+    }
+    rested(section, pid, &open, "one that has worked with it", None).await?;
+    for session in open {
+        if session.result(&mut connection, LINE).await? != 2 {
+            section.complain("a session does not answer any more");
+        }
+        session.close(&mut connection).await?;
+    }
+    Ok(())
+}
+
+/// Weighs sessions once they use no processor time any more.
+async fn rested(
+    section: &mut Section,
+    pid: u32,
+    open: &[Opened],
+    state: &str,
+    bound: Option<Bound>,
+) -> anyhow::Result<()> {
     let ours: Vec<String> = open.iter().map(|session| session.id.clone()).collect();
+    // Those that wait ready for executions are sandboxes too.
     let (groups, others) = sandboxes(pid);
     let (sessions, ready): (Vec<_>, Vec<_>) = groups.into_iter().partition(|group| belongs(group, &ours));
     let others: Vec<u32> = others.into_iter().chain(ready.into_iter().flatten()).collect();
@@ -185,13 +208,7 @@ async fn density(bench: &mut Bench, section: &mut Section, wanted: u64) -> anyho
         }
         before = now;
     }
-    weigh(section, "an idle session", wanted, &sessions, &others, Some(Bound::AtMost(5.0)));
-    for session in open {
-        if session.result(&mut connection, LINE).await? != 2 {
-            section.complain("a session does not answer any more");
-        }
-        session.close(&mut connection).await?;
-    }
+    weigh(section, state, open.len() as u64, &sessions, &others, bound);
     Ok(())
 }
 
