@@ -18,7 +18,7 @@ const PATIENCE_EACH: Duration = Duration::from_secs(3);
 const START: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Programs that used no processor time for so long sleep.
-pub(super) const STILL: Duration = Duration::from_millis(300);
+const STILL: Duration = Duration::from_millis(300);
 /// As long as the server's own limit allows.
 const SLEEPS: &str = "import time\ntime.sleep(300)";
 const SLEEPS_MS: u64 = 300_000;
@@ -64,22 +64,30 @@ async fn idle(bench: &mut Bench, section: &mut Section, wanted: u64) -> anyhow::
         connection.post(EXECUTIONS, body.clone().into()).await?;
     }
     reach(&mut connection, wanted, 1).await?;
+    at_rest(&groups, PATIENCE_EACH * wanted as u32).await?;
+    weigh(section, "idle", wanted, &groups, &sandboxes(pid).1, None);
+    Ok(())
+}
+
+/// Waits until these processes use no processor time any more.
+///
+/// # Errors
+/// When they still do after `patience`.
+pub(super) async fn at_rest(groups: &[Vec<u32>], patience: Duration) -> anyhow::Result<()> {
     let spent = || ticks_of(groups.iter().flatten().copied());
-    let deadline = Instant::now() + PATIENCE_EACH * wanted as u32;
+    let deadline = Instant::now() + patience;
     let mut before = spent();
     loop {
         tokio::time::sleep(STILL).await;
         let now = spent();
         if now == before {
-            break;
+            return Ok(());
         }
         if Instant::now() > deadline {
             bail!("the programs did not come to rest");
         }
         before = now;
     }
-    weigh(section, "idle", wanted, &groups, &sandboxes(pid).1, None);
-    Ok(())
 }
 
 fn server(bench: &Bench) -> anyhow::Result<u32> {

@@ -12,10 +12,10 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::Bench;
-use super::density::{STILL, weigh};
+use super::density::{at_rest, weigh};
 use super::http::{Address, Connection, brief};
 use super::plain::Interpreter;
-use super::process::{sandboxes, ticks_of};
+use super::process::sandboxes;
 use super::report::{Bound, Section, Series, ratios};
 use super::stats::Run;
 
@@ -194,20 +194,7 @@ async fn rested(
     let (groups, others) = sandboxes(pid);
     let (sessions, ready): (Vec<_>, Vec<_>) = groups.into_iter().partition(|group| belongs(group, &ours));
     let others: Vec<u32> = others.into_iter().chain(ready.into_iter().flatten()).collect();
-    let spent = || ticks_of(sessions.iter().flatten().copied());
-    let deadline = Instant::now() + REST_BY;
-    let mut before = spent();
-    loop {
-        tokio::time::sleep(STILL).await;
-        let now = spent();
-        if now == before {
-            break;
-        }
-        if Instant::now() > deadline {
-            bail!("the sessions did not come to rest");
-        }
-        before = now;
-    }
+    at_rest(&sessions, REST_BY).await?;
     weigh(section, state, open.len() as u64, &sessions, &others, bound);
     Ok(())
 }
