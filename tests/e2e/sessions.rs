@@ -63,9 +63,12 @@ fn keeps_and_replaces(server: &Server) {
     session.run("x = 41\ndef f(): return x + 1\nopen('kept.txt', 'w').write('1')");
     assert_eq!(session.result("f(), open('kept.txt').read()"), json!([42, "1"]));
     // The interpreter is interrupted at its timeout, and keeps its variables.
-    for code in
-        ["while True: pass", "import time; time.sleep(60)", "import subprocess; subprocess.run(['sleep', '60'])"]
-    {
+    for code in [
+        "while True: pass",
+        "import time; time.sleep(60)",
+        "import subprocess; subprocess.run(['sleep', '60'])",
+        "import numpy\na = numpy.random.rand(200, 200)\nwhile True: a = a @ a; a /= a.max()",
+    ] {
         let late = session.run_with(code, json!({"timeout_ms": 300}));
         assert_eq!((&late["outcome"], &late["interpreter_restarted"]), (&json!("timed_out"), &json!(false)), "{code}");
         assert_eq!(session.result("x"), 41, "after {code}");

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from host import PYTHON, SHUTDOWN, START, Host
+from host import PYTHON, SETTLE, SHUTDOWN, START, Host
 
 
 def test_ready_names_version_and_process(session):
@@ -135,11 +135,20 @@ def test_each_execution_of_a_session_has_its_own_input_and_folder(session, tmp_p
     assert session.cell("os.getcwd()").result == "/", "where code went itself it stays"
 
 
-def test_an_interrupt_between_executions_does_nothing(session):
+def test_an_interrupt_that_the_host_calls_settled_does_nothing(session):
     session.cell("1")
     for _ in range(20):
         os.kill(session.process.pid, signal.SIGINT)
+    session.send(SETTLE, {})
     assert session.cell("2").result == 2
+
+
+def test_an_interrupt_that_comes_before_its_code_strikes_it_and_no_other(session):
+    session.cell("x = 1")
+    os.kill(session.process.pid, signal.SIGINT)
+    o = session.cell("x = 2\nwhile True: pass")
+    assert o.error["type"] == "KeyboardInterrupt"
+    assert session.cell("x in (1, 2)").result is True
 
 
 def test_the_default_interrupt_handler_is_in_place(run):
@@ -153,6 +162,7 @@ def test_interrupts_at_any_moment_never_break_the_protocol(session):
         "    except KeyboardInterrupt: pass"
     )
     for _ in range(4):  # an interrupt outside the try ends one early; that is a fair result too
+        session.send(SETTLE, {})
         session.begin(code)
         session.wait_for_output("up")
         end = time.monotonic() + 30
@@ -160,6 +170,7 @@ def test_interrupts_at_any_moment_never_break_the_protocol(session):
             os.kill(session.process.pid, signal.SIGINT)
             session.pump(0.001)
         assert session.finish().kind in ("ok", "exception")
+    session.send(SETTLE, {})
     assert session.cell("1").result == 1
 
 

@@ -33,6 +33,11 @@ def number(data: Json, name: str) -> float:
     return float(value) if isinstance(value, (int, float)) else 0.0
 
 
+def maybe_number(data: Json, name: str) -> Optional[float]:
+    value = data.get(name)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
 def flag(data: Json, name: str) -> bool:
     return data.get(name) is True
 

@@ -34,6 +34,10 @@ class SessionInfo:
     """In use now, files included."""
     tasks: int
     """Processes and threads there are now."""
+    expires_at: Optional[datetime]
+    """When it is closed whatever happens."""
+    memory_given_back_mb: Optional[float]
+    """What pausing freed; `None` unless it is paused."""
     raw: Json = field(repr=False)
 
     @classmethod
@@ -56,6 +60,8 @@ class SessionInfo:
             closed_at=_json.moment(data, "closed_at"),
             memory_mb=_json.number(data, "memory_mb"),
             tasks=_json.whole(data, "tasks"),
+            expires_at=_json.moment(data, "expires_at"),
+            memory_given_back_mb=_json.maybe_number(data, "memory_given_back_mb"),
             raw=data,
         )
 
