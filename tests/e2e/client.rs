@@ -206,9 +206,10 @@ fn a_session_is_opened_used_and_ended_by_name() {
     assert_eq!(exec("import os\nx + 1, os.environ['A'], open('given.txt').read()"), "(42, '1', 'given')\n");
     assert!(client.good(&["session", "ls"]).contains(&session));
     let shown = client.good(&["session", "show", &session]);
-    assert!(shown.contains("for=test") && shown.contains("2h"), "{shown}");
+    assert!(shown.contains("for=test") && shown.contains("expires"), "{shown}");
     let vars = client.good(&["session", "vars", &session]);
     assert!(vars.contains("DataFrame") && vars.contains("41"), "{vars}");
+    assert_eq!(client.json(&["session", "show", &session, "--json"])["ttl_s"], 7200);
     assert_eq!(client.json(&["session", "extend", &session, "1d", "--json"])["id"], session.as_str());
     client.good(&["session", "interrupt", &session]);
     client.good(&["session", "reset", &session]);

@@ -871,7 +871,10 @@ fn bounded(mut text: String) -> String {
 
 /// Waits until a pipe is to be read.
 async fn paced(after: Instant, pipe: &pipe::Receiver) {
-    sleep_until(after.into()).await;
+    if after > Instant::now() {
+        // Only then: a timer that is over at once wakes the thread that watches timers for nothing.
+        sleep_until(after.into()).await;
+    }
     // An error shows when reading.
     pipe.readable().await.ok();
 }
