@@ -127,6 +127,10 @@ class Runner:
         self.current = execution
         try:
             result = execution.run()
+        except KeyboardInterrupt as e:
+            # One that struck while the one before it was being reported.
+            self.interrupts.refuse()
+            result = execution.interrupted(e)
         except Exception as e:
             # A fault of the runner, or user code that broke it on purpose. Whoever waits still gets an answer.
             result = _broken(request, e)
@@ -293,6 +297,16 @@ class Execution:
         result = {"id": request.id, "exit_code": exit_code, "kind": kind, **parts, "error": error, "warnings": self.warnings}
         self._program = self._value = self._failure = self._report = None
         return result
+
+    def interrupted(self, exception):
+        """The result frame's payload when nothing is left but to say that it was interrupted."""
+        self._report = None
+        self.report(exception)
+        error = self._report.to_json()
+        self._program = self._value = self._failure = self._report = None
+        parts = {"result": None, "dataframe": None, "variables": {}}
+        about = {"id": self._request.id, "exit_code": 1, "kind": "exception"}
+        return {**about, **parts, "error": error, "warnings": self.warnings}
 
     # Before and during the user's code
 

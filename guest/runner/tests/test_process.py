@@ -151,6 +151,14 @@ def test_an_interrupt_that_comes_before_its_code_strikes_it_and_no_other(session
     assert session.cell("x in (1, 2)").result is True
 
 
+def test_an_interrupt_that_strikes_while_one_is_reported_ends_the_execution_and_not_the_interpreter(session):
+    # The report itself is where the second one strikes, every time.
+    session.cell("import fumehood_runner.execute as e, signal\nreport = e.Execution.report\ndef again(self, exception):\n    e.Execution.report = report\n    raise KeyboardInterrupt\nkept = 3")
+    o = session.cell("e.Execution.report = again\nraise KeyboardInterrupt")
+    assert o.error["type"] == "KeyboardInterrupt" and o.exit_code == 1
+    assert session.cell("kept").result == 3
+
+
 def test_the_default_interrupt_handler_is_in_place(run):
     assert run("import signal\nsignal.getsignal(signal.SIGINT) is signal.default_int_handler").result is True
 
