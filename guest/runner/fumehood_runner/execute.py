@@ -136,6 +136,9 @@ class Runner:
             result = _broken(request, e)
         finally:
             self.interrupts.refuse()
+            if request.mode != "script":
+                # A script's threads and exit functions are still to come, and have its environment.
+                execution.restore_environment()
         if request.mode == "script":
             self._end_script(result)
         self.wire.attached = False
@@ -269,7 +272,7 @@ class Execution:
             runner.streams.give_input(request.stdin)
         runner.streams.install()
         runner.wire.attached = True
-        parts = {"result": None, "dataframe": None, "variables": {}}
+        parts = _no_parts()
         exit_code, kind = 1, "exception"
         try:
             if request.program:
@@ -288,24 +291,20 @@ class Execution:
             exit_code, kind = 1, "exception"
             self.report(e)
         runner.interrupts.refuse()
-        if request.mode != "script":
-            # A script's threads and exit functions are still to come, and have its environment.
-            self._restore_environment()
-        runner.streams.flush()
-        process.flush_c_streams()
-        error = self._report.to_json() if kind == "exception" and self._report else None
-        result = {"id": request.id, "exit_code": exit_code, "kind": kind, **parts, "error": error, "warnings": self.warnings}
-        self._program = self._value = self._failure = self._report = None
-        return result
+        return self._result(exit_code, kind, parts)
 
     def interrupted(self, exception):
         """The result frame's payload when nothing is left but to say that it was interrupted."""
         self._report = None
         self.report(exception)
-        error = self._report.to_json()
+        return self._result(1, "exception", _no_parts())
+
+    def _result(self, exit_code, kind, parts):
+        self._runner.streams.flush()
+        process.flush_c_streams()
+        error = self._report.to_json() if kind == "exception" and self._report else None
         self._program = self._value = self._failure = self._report = None
-        parts = {"result": None, "dataframe": None, "variables": {}}
-        about = {"id": self._request.id, "exit_code": 1, "kind": "exception"}
+        about = {"id": self._request.id, "exit_code": exit_code, "kind": kind}
         return {**about, **parts, "error": error, "warnings": self.warnings}
 
     # Before and during the user's code
@@ -396,7 +395,8 @@ class Execution:
         sys.argv = [request.filename]
         sys.modules["__main__"] = self._runner.main_module
 
-    def _restore_environment(self):
+    def restore_environment(self):
+        """Undo what was this execution's own: variables and folder."""
         for name, value in self._saved_env.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -507,14 +507,18 @@ class Execution:
         return failure is None
 
 
+def _no_parts():
+    """What an execution leaves when nothing of it could be collected."""
+    return {"result": None, "dataframe": None, "variables": {}}
+
+
 def _broken(request, exception):
     error = {
         "type": "RunnerError", "message": f"{text.class_name(exception)}: {text.message_of(exception, 500)}", "line": None,
         "traceback": [], "hint": "the code changed the interpreter so that its result could not be collected", "errno": None,
     }  # fmt: skip
     return {
-        "id": request.id, "exit_code": 1, "kind": "exception", "result": None, "dataframe": None, "variables": {},
-        "error": error, "warnings": [],
+        "id": request.id, "exit_code": 1, "kind": "exception", **_no_parts(), "error": error, "warnings": [],
     }  # fmt: skip
 
 

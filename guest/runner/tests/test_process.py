@@ -154,9 +154,10 @@ def test_an_interrupt_that_comes_before_its_code_strikes_it_and_no_other(session
 def test_an_interrupt_that_strikes_while_one_is_reported_ends_the_execution_and_not_the_interpreter(session):
     # The report is where they strike: the first, and that of what struck it.
     session.cell("import fumehood_runner.execute as e, signal\nreport, left = e.Execution.report, [1, 2]\ndef again(self, exception):\n    left.pop()\n    if not left: e.Execution.report = report\n    raise KeyboardInterrupt\nkept = 3")
-    o = session.cell("e.Execution.report = again\nraise KeyboardInterrupt")
+    o = session.cell("e.Execution.report = again\nraise KeyboardInterrupt", env={"OWN": "1"})
     assert o.error["type"] == "KeyboardInterrupt" and o.exit_code == 1
     assert session.cell("kept").result == 3
+    assert session.cell("import os\nos.environ.get('OWN')").result is None, "its environment was its own"
 
 
 def test_the_default_interrupt_handler_is_in_place(run):
