@@ -308,7 +308,11 @@ impl Record {
 }
 
 /// What makes an execution of a session final: whoever has it says how it ended, or drops it and thereby says that its task broke off.
-pub(crate) struct Completion(Option<(Arc<Record>, Finish)>);
+pub(crate) struct Completion {
+    pub(crate) record: Arc<Record>,
+    /// `None` once it has been said.
+    finish: Option<Finish>,
+}
 
 type Finish = Box<dyn FnOnce(&Arc<Record>, Option<Execution>) + Send>;
 
@@ -317,31 +321,28 @@ impl Completion {
         record: Arc<Record>,
         finish: impl FnOnce(&Arc<Record>, Option<Execution>) + Send + 'static,
     ) -> Self {
-        Self(Some((record, Box::new(finish))))
-    }
-
-    /// The execution of which it is.
-    pub(crate) fn record(&self) -> Option<Arc<Record>> {
-        self.0.as_ref().map(|(record, _)| Arc::clone(record))
+        Self { record, finish: Some(Box::new(finish)) }
     }
 
     pub(crate) fn complete(mut self, execution: Execution) {
-        if let Some((record, finish)) = self.0.take() {
-            finish(&record, Some(execution));
-        }
+        self.say(Some(execution));
     }
 
     /// Somebody else has made it final.
     pub(crate) fn discard(mut self) {
-        self.0 = None;
+        self.finish = None;
+    }
+
+    fn say(&mut self, execution: Option<Execution>) {
+        if let Some(finish) = self.finish.take() {
+            finish(&self.record, execution);
+        }
     }
 }
 
 impl Drop for Completion {
     fn drop(&mut self) {
-        if let Some((record, finish)) = self.0.take() {
-            finish(&record, None);
-        }
+        self.say(None);
     }
 }
 

@@ -584,14 +584,11 @@ impl Task {
             };
             match seen {
                 Seen::Command(Some(Command::Execute { spec, accepted, done })) => {
-                    let Some(record) = self.its_turn(&done) else {
-                        done.discard();
-                        continue;
-                    };
+                    let Some(done) = self.its_turn(done) else { continue };
                     self.resume(inhabited);
                     let session = Arc::clone(&self.session);
                     let execution = tokio::select! {
-                        execution = self.execute(inhabited, &record, &spec, accepted) => execution,
+                        execution = self.execute(inhabited, &done.record, &spec, accepted) => execution,
                         never = session.close_when_too_old() => match never {},
                     };
                     done.complete(execution);
@@ -669,12 +666,16 @@ impl Task {
     }
 
     /// Takes an execution from the queue; `None` when it was cancelled there.
-    fn its_turn(&self, done: &Completion) -> Option<Arc<Record>> {
+    fn its_turn(&self, done: Completion) -> Option<Completion> {
         {
             let mut state = self.session.state.lock();
             state.info.queued = state.info.queued.saturating_sub(1);
         }
-        done.record().filter(|record| record.begin())
+        if done.record.begin() {
+            return Some(done);
+        }
+        done.discard();
+        None
     }
 
     /// Ends it unless it has ended already.
@@ -789,14 +790,12 @@ impl Task {
         while let Some(command) = self.received.recv().await {
             match command {
                 Command::Execute { done, .. } => {
-                    let Some(record) = self.its_turn(&done) else {
-                        done.discard();
-                        continue;
-                    };
+                    let Some(done) = self.its_turn(done) else { continue };
                     let reason = self.session.over().map_or_else(String::new, |over| over.to_string());
                     let error = ExecutionError::of(Outcome::Cancelled, reason, Some("open a new session"));
                     let stamp = self.means.clock.stamp();
-                    done.complete(record.ended_early(stamp, Outcome::Cancelled, None, error));
+                    let execution = done.record.ended_early(stamp, Outcome::Cancelled, None, error);
+                    done.complete(execution);
                 }
                 Command::Reset(done) | Command::Pause(done) | Command::Resume(done) => drop(done),
                 Command::Close | Command::Extended => {}
