@@ -8,7 +8,7 @@ import struct
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 from urllib.parse import urlsplit
 
 
@@ -205,24 +205,33 @@ def _read_request(connection: socket.socket) -> Optional[Asked]:
     head, _, body = received.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    whole: Callable[[], bool]
     if headers.get("transfer-encoding") == "chunked":
-        whole = lambda: body.endswith(b"0\r\n\r\n")  # noqa: E731
+        body = _read_chunks(connection, body)
     else:
-        length = int(headers.get("content-length", "0"))
-        whole = lambda: len(body) >= length  # noqa: E731
-    while not whole():
-        body += connection.recv(65536)
-    if headers.get("transfer-encoding") == "chunked":
-        body = _joined(body)
+        body = _read_until(connection, body, int(headers.get("content-length", "0")))
     method, path, _ = first.split(" ", 2)
     return Asked(method, path, headers, body)
 
 
-def _joined(chunked: bytes) -> bytes:
+def _read_until(connection: socket.socket, received: bytes, length: int) -> bytes:
+    """At least `length` bytes, `received` being the first of them."""
+    while len(received) < length:
+        chunk = connection.recv(65536)
+        if not chunk:
+            raise ConnectionError(f"the client left after {len(received)} of {length} bytes")
+        received += chunk
+    return received
+
+
+def _read_chunks(connection: socket.socket, received: bytes) -> bytes:
+    """The body of a chunked request. Its end is found by the sizes: what a chunk holds may look like the end."""
     body = b""
-    while chunked:
-        size, _, rest = chunked.partition(b"\r\n")
+    while True:
+        while b"\r\n" not in received:
+            received = _read_until(connection, received, len(received) + 1)
+        size, _, received = received.partition(b"\r\n")
         length = int(size, 16)
-        body, chunked = body + rest[:length], rest[length + 2 :]
-    return body
+        received = _read_until(connection, received, length + 2)
+        body, received = body + received[:length], received[length + 2 :]
+        if not length:
+            return body
