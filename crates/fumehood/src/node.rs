@@ -11,6 +11,7 @@ use fumehood_engine::ids::UlidSource;
 use fumehood_engine::image::Image;
 use fumehood_engine::spec::ExecutionSpec;
 use fumehood_engine::{Engine, EngineConfig, runner};
+use fumehood_jail::Without;
 use fumehood_jail::jailer::{Jailer, JailerLink};
 use fumehood_jail::protocol::JailerConfig;
 
@@ -53,6 +54,19 @@ impl Node {
     /// # Errors
     /// When this host cannot confine processes or there is no image; each says what to do.
     pub(crate) fn prepare(config: &Config, engine: EngineConfig, image: &str) -> anyhow::Result<(Self, JailerProcess)> {
+        Self::prepare_without(config, engine, image, Without::default())
+    }
+
+    /// The same with layers of confinement left out, to show that the others hold. For [`crate::cli`]'s `attack` only.
+    ///
+    /// # Errors
+    /// As [`Self::prepare`].
+    pub(crate) fn prepare_without(
+        config: &Config,
+        engine: EngineConfig,
+        image: &str,
+        without: Without,
+    ) -> anyhow::Result<(Self, JailerProcess)> {
         let images_dir = config.images_dir().context(NO_HOME)?;
         let data_dir = data_dir(config)?;
         let image = Image::open(&images_dir, image)?;
@@ -73,6 +87,7 @@ impl Node {
             uid_base: config.process.uid_base,
             uid_count: config.process.uid_count,
             cgroup_parent: config.process.cgroup_parent.clone(),
+            without,
         };
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
         let process = JailerProcess(Arc::default());

@@ -15,9 +15,10 @@ use rustix::process::setsid;
 use crate::cgroup;
 use crate::error::{At, JailError, Step};
 use crate::identity;
-use crate::init::{HIGH, enter_directory};
-use crate::landlock;
+use crate::init::{HIGH, enter_directory, tell_confined};
+use crate::layer::Without;
 use crate::protocol::{FORK_CHANNELS, Fork, Report, ZygoteReport, receive, send};
+use crate::renounce::{Rights, renounce};
 use crate::rlimits;
 use crate::seccomp::{self, Filters};
 use crate::sys;
@@ -143,16 +144,13 @@ fn confine(
     enter_directory(&fork.cwd)?;
 
     // As in `init::become_program`; there is no exec to close the report, so the last step does.
-    identity::forbid_new_privileges()?;
-    landlock::restrict()?;
-    identity::drop_capabilities()?;
-    seccomp::install(filters)?;
+    let without = Without::default();
+    let listener = renounce(Rights { filters, without: &without, own_uid: fork.drop_groups })?;
     // Hidden since the ids changed, as it should be until here; a program has to see its own files in /proc.
     sys::show_memory(true).at(Step::DropCapabilities, "show memory")?;
-    let io = std::fs::File::open("/proc/self/io").ok();
     // A courtesy: a kernel without these counters gives none.
-    let io: Vec<_> = io.iter().map(AsFd::as_fd).collect();
-    send(report, &Report::Confined, &io).at(Step::ReportSetUp, "")?;
+    let io = std::fs::File::open("/proc/self/io").ok();
+    tell_confined(report, listener, io)?;
     let report = report.as_raw_fd().unsigned_abs();
     sys::close_range(report, report).at(Step::ArrangeDescriptors, "close the report")
 }

@@ -104,6 +104,18 @@ pub(crate) fn drop_capabilities() -> Result<(), JailError> {
     set_capabilities(None, sets).at(Step::DropCapabilities, "")
 }
 
+/// Keeps every capability that this process has, over exec too: what happens without the layer that drops them.
+pub(crate) fn keep_capabilities_over_exec() -> Result<(), JailError> {
+    let permitted =
+        rustix::thread::capabilities(None).at(Step::DropCapabilities, "read")?.permitted & CapabilitySet::all();
+    let sets = CapabilitySets { effective: permitted, permitted, inheritable: permitted };
+    set_capabilities(None, sets).at(Step::DropCapabilities, "keep")?;
+    permitted.iter().try_for_each(|capability| {
+        rustix::thread::configure_capability_in_ambient_set(capability, true)
+            .at(Step::DropCapabilities, "keep over exec")
+    })
+}
+
 /// Exec never raises privileges again; also the condition for an unprivileged seccomp filter.
 pub(crate) fn forbid_new_privileges() -> Result<(), JailError> {
     set_no_new_privs(true).at(Step::NoNewPrivileges, "")

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::error::{At, JailError, Step};
+use crate::layer::Without;
 use crate::mounts;
 use crate::protocol::{RootEntry, packet_pair, receive, send};
 use crate::spawn::reap;
@@ -18,11 +19,12 @@ pub(crate) struct Images {
     own: OwnedFd,
     /// Latest last.
     built: Vec<(Vec<RootEntry>, OwnedFd)>,
+    without: Without,
 }
 
 impl Images {
-    pub(crate) fn new() -> Result<Self, JailError> {
-        Ok(Self { own: namespace_of(std::process::id(), "mnt")?, built: Vec::new() })
+    pub(crate) fn new(without: Without) -> Result<Self, JailError> {
+        Ok(Self { own: namespace_of(std::process::id(), "mnt")?, built: Vec::new(), without })
     }
 
     /// Clones this process with a copy of an image's mounts, among the new `namespaces`. The image is built if it is not there. `owner` is who is
@@ -55,7 +57,7 @@ impl Images {
                 self.built.push(image);
             }
             None => {
-                let namespace = build(entries)?;
+                let namespace = build(entries, &self.without)?;
                 if self.built.len() == MOST {
                     self.built.remove(0);
                 }
@@ -73,12 +75,12 @@ pub(crate) fn namespace_of(pid: impl std::fmt::Display, kind: &str) -> Result<Ow
 }
 
 /// Has a process of its own build the namespace, and keeps that.
-fn build(entries: &[RootEntry]) -> Result<OwnedFd, JailError> {
+fn build(entries: &[RootEntry], without: &Without) -> Result<OwnedFd, JailError> {
     let (near, far) = packet_pair().at(Step::CreateChannel, "image")?;
     match sys::clone_into(sys::MOUNTS).at(Step::Clone, "image")? {
         Side::Child => {
             drop(near);
-            let built = mounts::build_image(entries);
+            let built = mounts::build_image(entries, without);
             // The answer to it means that the namespace has been taken.
             let taken = send(&far, &built, &[]).and_then(|()| receive::<()>(&far));
             sys::exit_now(if taken.is_ok() { 0 } else { 1 })

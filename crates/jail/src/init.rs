@@ -15,18 +15,18 @@ use rustix::process::{Pid, Signal, WaitOptions, chdir, kill_process, setsid, wai
 use crate::cgroup::Doors;
 use crate::error::{At, JailError, Step};
 use crate::identity;
-use crate::landlock;
+use crate::layer::Layer;
 use crate::mounts;
 use crate::network;
 use crate::protocol::{JailSpec, Order, Report, receive, send};
-use crate::rlimits;
-use crate::seccomp::{self, Filters};
+use crate::renounce::{Rights, renounce};
+use crate::rlimits::{self, NamespaceLimits};
 use crate::sys;
 
 /// Everything process 1 inherits from the jailer.
 pub(crate) struct Inheritance<'a> {
     pub(crate) spec: &'a JailSpec,
-    pub(crate) filters: &'a Filters,
+    pub(crate) rights: Rights<'a>,
     /// Standard input, output, error, the gate, and the control socket if there is one.
     pub(crate) fds: Vec<OwnedFd>,
     /// Made by the jailer when it is root.
@@ -56,7 +56,7 @@ pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
     let Ok(report) = sys::close_all_but(inheritance.numbers()).and_then(|()| inheritance.report.try_clone()) else {
         sys::exit_now(125)
     };
-    let (spec, filters) = (inheritance.spec, inheritance.filters);
+    let (spec, rights) = (inheritance.spec, inheritance.rights);
     match build_and_start(inheritance) {
         Ok(Built::Executed(program, io)) => reap(program, io, &report),
         Ok(Built::ToBeForked) => {
@@ -64,7 +64,7 @@ pub(crate) fn run(inheritance: Inheritance<'_>) -> ! {
             drop(report);
             rest()
         }
-        Ok(Built::Kept) => attend(spec, filters, &report),
+        Ok(Built::Kept) => attend(spec, rights, &report),
         Err(error) => {
             // If even this fails the jailer sees the end of the conversation, which it takes for a failure too.
             if send(&report, &Report::Failed(error), &[]).is_err() {
@@ -86,7 +86,7 @@ enum Built {
 }
 
 fn build_and_start(inheritance: Inheritance<'_>) -> Result<Built, JailError> {
-    let Inheritance { spec, filters, mut fds, disk, doors, go, report, privileged } = inheritance;
+    let Inheritance { spec, rights, mut fds, disk, doors, go, report, privileged } = inheritance;
     sys::set_process_name(c"fumehood-init").at(Step::FollowParent, "name")?;
     // Here and not in the jailer: the kernel may take its time for it, and would take the jailer's.
     doors.enter()?;
@@ -103,9 +103,12 @@ fn build_and_start(inheritance: Inheritance<'_>) -> Result<Built, JailError> {
         Some(disk) => disk,
         None => mounts::create_disk(spec.disk_bytes, spec.disk_inodes, None)?,
     };
-    let disk = mounts::complete(disk, spec.shm_bytes)?;
+    let (disk, limits) = mounts::complete(disk, spec.shm_bytes, rights.without)?;
     mounts::show(&spec.shown)?;
-    network::raise_loopback()?;
+    limits.map_or(Ok(()), NamespaceLimits::set)?;
+    if rights.without.keeps(Layer::NetworkNamespace) {
+        network::raise_loopback()?;
+    }
     rustix::system::sethostname(b"sandbox").at(Step::SetHostname, "sandbox")?;
     if spec.keep || spec.zygote.is_some() {
         // Before the report, upon which the program comes in.
@@ -126,7 +129,7 @@ fn build_and_start(inheritance: Inheritance<'_>) -> Result<Built, JailError> {
     match sys::fork().at(Step::ForkProgram, "")? {
         None => {
             let gate = if fds.len() > 3 { Some(fds.remove(3)) } else { None };
-            let Err(error) = become_program(spec, filters, fds, gate);
+            let Err(error) = become_program(spec, rights, fds, gate, &report);
             // Whether or not the jailer hears it, the exit code says that the program never ran.
             send(&report, &Report::Failed(error), &[]).ok();
             sys::exit_now(125)
@@ -167,9 +170,10 @@ pub(crate) fn await_byte(pipe: &OwnedFd, step: Step) -> Result<(), JailError> {
 /// Becomes the program. Returns only on failure.
 fn become_program(
     spec: &JailSpec,
-    filters: &Filters,
+    rights: Rights<'_>,
     fds: Vec<OwnedFd>,
     gate: Option<OwnedFd>,
+    report: &OwnedFd,
 ) -> Result<std::convert::Infallible, JailError> {
     setsid().at(Step::NewSession, "")?;
     sys::reset_signals().at(Step::NewSession, "signals")?;
@@ -186,7 +190,13 @@ fn become_program(
         sys::place(fd.as_fd(), target).at(Step::ArrangeDescriptors, "channels")?;
     }
     // After the descriptors: arranging them needs numbers beyond the limit.
-    rlimits::apply(&spec.limits)?;
+    if rights.without.keeps(Layer::Rlimits) {
+        rlimits::apply(&spec.limits)?;
+    }
+    if !rights.without.keeps(Layer::PidNamespace) {
+        // Nothing else would end it.
+        sys::die_with_parent().at(Step::FollowParent, "")?;
+    }
     if let Some(gate) = &gate {
         await_byte(gate, Step::AwaitGate)?;
     }
@@ -196,14 +206,23 @@ fn become_program(
     let argv = c_strings(spec.argv.iter().cloned())?;
     let env = c_strings(spec.env.iter().map(|(name, value)| format!("{name}={value}")))?;
 
-    // From here on only what needs no rights. no_new_privs first: Landlock and seccomp ask for it.
-    identity::forbid_new_privileges()?;
-    landlock::restrict()?;
-    identity::drop_capabilities()?;
-    // Exec closes all else; the report socket stays until then, to name a step that fails.
+    // Exec closes all else; the report socket stays until then, to name a step that fails. Where refused calls are heard of is closed by
+    // exec from the beginning.
     sys::close_on_exec_from(if spec.control { 4 } else { 3 }).at(Step::ArrangeDescriptors, "close the rest")?;
-    seccomp::install(filters)?;
+    let listener = renounce(rights)?;
+    tell_confined(report, listener, None)?;
     Err(JailError::new(Step::Exec, spec.argv[0].clone(), sys::exec(&program, &argv, &env)))
+}
+
+/// Reports that a program is confined, and closes here what goes with that.
+pub(crate) fn tell_confined(
+    report: &OwnedFd,
+    listener: Option<OwnedFd>,
+    io: Option<fs::File>,
+) -> Result<(), JailError> {
+    let confined = Report::Confined { listener: listener.is_some(), io: io.is_some() };
+    let beside: Vec<_> = listener.iter().map(AsFd::as_fd).chain(io.iter().map(AsFd::as_fd)).collect();
+    send(report, &confined, &beside).at(Step::ReportSetUp, "")
 }
 
 pub(crate) fn c_strings(strings: impl Iterator<Item = String>) -> Result<Vec<CString>, JailError> {
@@ -225,16 +244,16 @@ fn rest() -> ! {
 }
 
 /// Process 1 of a sandbox that is kept: executes and sweeps as it is told, and reaps. Never returns.
-fn attend(spec: &JailSpec, filters: &Filters, jailer: &OwnedFd) -> ! {
+fn attend(spec: &JailSpec, rights: Rights<'_>, jailer: &OwnedFd) -> ! {
     let attended =
-        sys::child_signals().and_then(|ended| Attendant { spec, filters, jailer, ended, program: None }.serve());
+        sys::child_signals().and_then(|ended| Attendant { spec, rights, jailer, ended, program: None }.serve());
     // The jailer is gone, or what was to work did not; either way nothing of this sandbox is to go on.
     sys::exit_now(if attended.is_ok() { 0 } else { 124 })
 }
 
 struct Attendant<'a> {
     spec: &'a JailSpec,
-    filters: &'a Filters,
+    rights: Rights<'a>,
     jailer: &'a OwnedFd,
     /// Readable when a child has ended.
     ended: OwnedFd,
@@ -293,7 +312,7 @@ impl Attendant<'_> {
         let report = fds.pop().ok_or(io::ErrorKind::InvalidData)?;
         match sys::fork() {
             Ok(None) => {
-                let Err(error) = become_program(self.spec, self.filters, fds, None);
+                let Err(error) = become_program(self.spec, self.rights, fds, None, &report);
                 send(&report, &Report::Failed(error), &[]).ok();
                 sys::exit_now(125)
             }

@@ -126,7 +126,7 @@ fn find_place(config: &JailerConfig) -> Result<Place, JailError> {
         Some(ids) => (ids.first..ids.first + config.uid_count).collect(),
         None => std::iter::repeat_n(uid, config.uid_count as usize).collect(),
     };
-    Ok(Place { hierarchy, privileged, uid, gid, free_uids, _ids: ids })
+    Ok(Place { hierarchy, privileged, uid, gid, free_uids, _ids: ids, without: config.without.clone() })
 }
 
 /// Starts the inner process, waits for its end, and removes what it leaves.

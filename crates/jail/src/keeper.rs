@@ -28,6 +28,7 @@ use crate::identity::IdRange;
 use crate::image::{Images, namespace_of};
 use crate::init::await_byte;
 use crate::landlock;
+use crate::layer::{Layer, Without};
 use crate::mounts;
 use crate::probe;
 use crate::protocol::{
@@ -53,6 +54,8 @@ pub(crate) struct Place {
     pub(crate) free_uids: VecDeque<u32>,
     /// Held so that no other jailer uses the same uids.
     pub(crate) _ids: Option<IdRange>,
+    /// Layers left out.
+    pub(crate) without: Without,
 }
 
 /// Body of the inner process; returns when the server is gone.
@@ -88,6 +91,8 @@ struct State {
     forkless: BTreeSet<u64>,
     /// Sandboxes that are being stopped, until they stand still.
     freezing: BTreeSet<u64>,
+    /// Hosts hear of refused calls.
+    refusals_told: bool,
     /// Everything that is waited for, named by [`Source`].
     watch: OwnedFd,
 }
@@ -237,7 +242,7 @@ impl State {
         mounts::mount_own_proc().map_err(probe::with_remedy)?;
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC).at(Step::CreateChannel, "epoll")?;
         let mut state = Self {
-            images: Images::new()?,
+            images: Images::new(place.without.clone())?,
             filters: seccomp::compile()?,
             zygote_filters: seccomp::compile_for_zygote()?,
             place,
@@ -247,10 +252,15 @@ impl State {
             graveyard: Vec::new(),
             forkless: BTreeSet::new(),
             freezing: BTreeSet::new(),
+            refusals_told: false,
             watch,
         };
+        if state.place.without.keeps(Layer::Keyring) {
+            // For sandboxes that get none of their own.
+            sys::join_new_session_keyring().at(Step::Keyring, "jailer")?;
+        }
         let owner = state.owner(state.place.free_uids.front().copied().unwrap_or(state.place.uid), None);
-        probe::run(&mut state.means(), owner)?;
+        state.refusals_told = probe::run(&mut state.means(), owner)?.refusals_told;
         Ok(state)
     }
 
@@ -261,7 +271,8 @@ impl State {
     }
 
     fn means(&mut self) -> Means<'_> {
-        Means { hierarchy: &self.place.hierarchy, images: &mut self.images, filters: &self.filters }
+        let Place { hierarchy, without, .. } = &self.place;
+        Means { hierarchy, images: &mut self.images, filters: &self.filters, without }
     }
 
     fn ready(&self) -> Reply {
@@ -270,19 +281,29 @@ impl State {
         } else {
             "shared: the server's own uid (not run by root)"
         };
+        let told = if self.refusals_told { "told" } else { "not told: another filter of this process listens already" };
+        let keyring = if self.place.privileged { "own" } else { "shared: an empty one (not run by root)" };
         let features = [
             ("namespaces", "user, mount, pid, ipc, uts, net, cgroup"),
             ("capabilities", "none"),
             ("no_new_privs", "on"),
             ("seccomp", "on"),
+            ("refused_calls", told),
             ("landlock", landlock::state()),
             ("cgroup", self.place.hierarchy.version()),
+            ("rlimits", "on"),
             ("host_uid", uid),
+            ("keyring", keyring),
             ("network", "none"),
             ("root", "read-only"),
+            ("proc", "own, covered"),
             ("pause", self.place.hierarchy.freezer().unwrap_or_else(|why| why)),
         ];
-        let features = features.into_iter().map(|(layer, state)| (layer.to_owned(), state.to_owned())).collect();
+        let left_out = |feature: &str| self.place.without.iter().any(|layer| feature_of(layer) == feature);
+        let state = |feature: &str, state: &str| {
+            if left_out(feature) { "OFF, for a test".to_owned() } else { state.to_owned() }
+        };
+        let features = features.into_iter().map(|(name, now)| (name.to_owned(), state(name, now))).collect();
         Reply::Ready { features, own_uids: self.place.privileged }
     }
 
@@ -310,7 +331,7 @@ impl State {
                         Some((request, fds)) => self.take(request, fds, server)?,
                     },
                     Source::Report(id) => self.hear(id, server)?,
-                    Source::ProgramReport(id) => self.hear_program(id)?,
+                    Source::ProgramReport(id) => self.hear_program(id, server)?,
                     Source::Program(id) => self.program_ended(id, server)?,
                     Source::Init(id) => self.bury(id, server)?,
                     Source::Zygote(id) => self.hear_zygote(id, server)?,
@@ -377,9 +398,20 @@ impl State {
     }
 
     fn take_uid(&mut self) -> Result<u32, JailError> {
+        if !self.place.without.keeps(Layer::OwnUid)
+            && let Some(shared) = self.place.free_uids.front()
+        {
+            return Ok(*shared);
+        }
         self.place.free_uids.pop_front().ok_or_else(|| {
             JailError::new(Step::MapIds, "", "all uids of the range are in use; raise process.uid_count")
         })
+    }
+
+    fn give_back(&mut self, uid: u32) {
+        if self.place.without.keeps(Layer::OwnUid) {
+            self.place.free_uids.push_back(uid);
+        }
     }
 
     fn spawn(&mut self, spec: &JailSpec, fds: Vec<OwnedFd>) -> Result<(), JailError> {
@@ -405,7 +437,7 @@ impl State {
             match spawn::spawn(spec, fds, &mut self.means(), owner) {
                 Ok(spawned) => spawned,
                 Err(error) => {
-                    self.place.free_uids.push_back(uid);
+                    self.give_back(uid);
                     return Err(error);
                 }
             };
@@ -468,17 +500,14 @@ impl State {
                 }
                 self.tell_started(id, server)
             }
-            Ok(Some((Report::Confined, mut fds))) => {
-                sandbox.io = fds.pop().map(fs::File::from);
-                Ok(())
-            }
+            Ok(Some((Report::Confined { listener, io }, fds))) => self.confined(id, (listener, io), fds, server),
             Ok(Some((Report::Failed(error), _))) => {
                 sandbox.exit.error = Some(error);
                 Ok(())
             }
             Ok(Some((Report::Swept, _))) => self.begin_next(id, server),
             Ok(Some((Report::Ended { wait_status, .. }, _))) if sandbox.keep => {
-                self.hear_program(id)?;
+                self.hear_program(id, server)?;
                 self.program_over(id, Some(wait_status), server)
             }
             Ok(Some((Report::Ended { wait_status, bytes_read, bytes_written }, _))) => {
@@ -496,6 +525,23 @@ impl State {
                 Ok(())
             }
         }
+    }
+
+    /// A program is confined; the server is to hear of what it is refused.
+    fn confined(
+        &mut self,
+        id: u64,
+        (listener, io): (bool, bool),
+        fds: Vec<OwnedFd>,
+        server: &OwnedFd,
+    ) -> io::Result<()> {
+        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return Ok(()) };
+        let mut fds = fds.into_iter();
+        let listener = if listener { fds.next() } else { None };
+        sandbox.io = if io { fds.next().map(fs::File::from) } else { None };
+        let program = sandbox.number;
+        // Closed here afterwards: with the server gone nobody holds a call.
+        listener.map_or(Ok(()), |listener| send(server, &Reply::Listening { id, program }, &[listener.as_fd()]))
     }
 
     fn forget_report(&mut self, id: u64) {
@@ -555,7 +601,7 @@ impl State {
         let status = wait_status(&program);
         if sandbox.keep {
             let status = status.filter(|_| !sandbox.killed);
-            self.hear_program(id)?;
+            self.hear_program(id, server)?;
             return self.program_over(id, status, server);
         }
         pidfd_send_signal(&sandbox.init, Signal::KILL).ok();
@@ -609,7 +655,7 @@ impl State {
             }
             Program::Asked(_) | Program::OfProcess1 | Program::Executed | Program::Over => {}
         }
-        self.place.free_uids.push_back(uid);
+        self.give_back(uid);
         self.remove(group);
         // Whoever hears of the end finds nothing of the sandbox left here.
         drop((init, report));
@@ -689,14 +735,14 @@ impl State {
     }
 
     /// Takes in what a program of a sandbox that is kept reports of its own start.
-    fn hear_program(&mut self, id: u64) -> io::Result<()> {
+    fn hear_program(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
         while let Some(sandbox) = self.sandboxes.get_mut(&id)
             && let Some(report) = &sandbox.program_report
             && readable(report.as_fd())?
         {
             match receive::<Report>(report) {
                 Ok(Some((Report::Failed(error), _))) => sandbox.exit.error = Some(error),
-                Ok(Some((Report::Confined, mut fds))) => sandbox.io = fds.pop().map(fs::File::from),
+                Ok(Some((Report::Confined { listener, io }, fds))) => self.confined(id, (listener, io), fds, server)?,
                 // Nothing else is said there.
                 _ => {
                     if let Some(report) = sandbox.program_report.take() {
@@ -775,6 +821,9 @@ impl State {
         let (Some(log), false) = (fds.pop(), spec.argv.is_empty()) else {
             return Err(JailError::new(Step::StartZygote, "", "the request is incomplete"));
         };
+        if !self.place.without.nothing() {
+            return Err(JailError::new(Step::StartZygote, "", "this jailer leaves layers out"));
+        }
         check_name(&spec.name)?;
         let uid = match self.zygote_uid {
             Some(uid) => uid,
@@ -945,6 +994,24 @@ impl State {
         for zygote in self.zygotes.values() {
             pidfd_send_signal(&zygote.process, Signal::KILL).ok();
         }
+    }
+}
+
+/// Where a layer stands in reports.
+fn feature_of(layer: Layer) -> &'static str {
+    match layer {
+        Layer::PidNamespace | Layer::IpcNamespace => "namespaces",
+        Layer::NetworkNamespace => "network",
+        Layer::OwnUid => "host_uid",
+        Layer::Capabilities => "capabilities",
+        Layer::NoNewPrivileges => "no_new_privs",
+        Layer::Seccomp => "seccomp",
+        Layer::Landlock => "landlock",
+        Layer::Cgroup => "cgroup",
+        Layer::Rlimits => "rlimits",
+        Layer::CoveredProc => "proc",
+        Layer::ReadOnly => "root",
+        Layer::Keyring => "keyring",
     }
 }
 

@@ -25,10 +25,13 @@ mod init;
 pub mod jailer;
 mod keeper;
 mod landlock;
+mod layer;
 mod mounts;
 mod network;
 mod probe;
 pub mod protocol;
+pub mod refusal;
+mod renounce;
 mod rlimits;
 mod seccomp;
 mod spawn;
@@ -36,3 +39,4 @@ mod sys;
 mod zygote;
 
 pub use error::{JailError, Step};
+pub use layer::{Layer, Without};

@@ -20,7 +20,9 @@ use rustix::process::{chdir, fchdir, pivot_root};
 
 use crate::error::{At, JailError, Step};
 use crate::identity::INSIDE;
+use crate::layer::{Layer, Without};
 use crate::protocol::RootEntry;
+use crate::rlimits::NamespaceLimits;
 use crate::sys::{self, NO_DEVICES, NO_EXEC, NO_SUID, READ_ONLY};
 
 /// A folder that exists on every Linux system; the new root is put over it before the pivot.
@@ -84,12 +86,12 @@ struct Image {
 
 impl Image {
     /// Opens every host path that the image shows.
-    fn open(entries: &[RootEntry]) -> Result<Self, JailError> {
+    fn open(entries: &[RootEntry], read_only: u64) -> Result<Self, JailError> {
         let mut binds = Vec::new();
         for entry in entries {
             if let RootEntry::Bind { source, target } = entry {
                 let tree = clone_tree(CWD, source).at(Step::OpenImage, source.clone())?;
-                sys::restrict_mount(tree.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES, true)
+                sys::restrict_mount(tree.as_fd(), read_only | NO_SUID | NO_DEVICES, true)
                     .at(Step::OpenImage, source.clone())?;
                 let is_dir = fs::metadata(source).at(Step::OpenImage, source.clone())?.is_dir();
                 binds.push((PathBuf::from(target), tree, is_dir));
@@ -132,9 +134,10 @@ fn new_proc(at: &str, options: Option<&CStr>) -> Result<(), JailError> {
 }
 
 /// Turns this mount namespace, a copy of the host's, into that of an image: builds the root and moves into it.
-pub(crate) fn build_image(entries: &[RootEntry]) -> Result<(), JailError> {
+pub(crate) fn build_image(entries: &[RootEntry], without: &Without) -> Result<(), JailError> {
     make_private()?;
-    let image = Image::open(entries)?;
+    let read_only = if without.keeps(Layer::ReadOnly) { READ_ONLY } else { 0 };
+    let image = Image::open(entries, read_only)?;
     let root = detached(
         "tmpfs",
         &[("size", "4m".to_owned()), ("nr_inodes", "4096".to_owned()), ("mode", "0755".to_owned())],
@@ -155,18 +158,28 @@ pub(crate) fn build_image(entries: &[RootEntry]) -> Result<(), JailError> {
     // Covered in every sandbox. A whole one must be in sight, or the kernel lets no user namespace mount another.
     new_proc("proc", None)?;
 
-    sys::restrict_mount(root.as_fd(), READ_ONLY, false).at(Step::MountRoot, "make it read-only")?;
+    sys::restrict_mount(root.as_fd(), read_only, false).at(Step::MountRoot, "make it read-only")?;
     pivot_root(".", ".").at(Step::PivotRoot, "")?;
     // The old root now lies over the new one at the same place; take it away.
     unmount(".", UnmountFlags::DETACH).at(Step::PivotRoot, "detach the host's root")?;
     chdir("/").at(Step::PivotRoot, "/")
 }
 
-/// Adds to a copy of an image's namespace what belongs to one sandbox. Returns the disk, still open, for the host.
-pub(crate) fn complete(disk: OwnedFd, shm_bytes: u64) -> Result<OwnedFd, JailError> {
+/// Adds to a copy of an image's namespace what belongs to one sandbox. Returns the disk, still open, for the host, and the limits that are to
+/// be set when nothing more is mounted.
+pub(crate) fn complete(
+    disk: OwnedFd,
+    shm_bytes: u64,
+    without: &Without,
+) -> Result<(OwnedFd, Option<NamespaceLimits>), JailError> {
     chdir("/").at(Step::MountRoot, "/")?;
-    new_proc("proc", None)?;
-    cover_proc()?;
+    if without.keeps(Layer::PidNamespace) {
+        new_proc("proc", None)?;
+    }
+    let limits = without.keeps(Layer::Rlimits).then(|| NamespaceLimits::open("proc/sys/user")).transpose()?;
+    if without.keeps(Layer::CoveredProc) {
+        cover_proc()?;
+    }
     mount_shm(shm_bytes)?;
     let pts = [
         ("ptmxmode", "0666".to_owned()),
@@ -177,7 +190,7 @@ pub(crate) fn complete(disk: OwnedFd, shm_bytes: u64) -> Result<OwnedFd, JailErr
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let pts = detached("devpts", &pts, attributes).at(Step::MountDev, "/dev/pts")?;
     attach(&pts, CWD, "dev/pts").at(Step::MountDev, "/dev/pts")?;
-    mount_disk(disk)
+    Ok((mount_disk(disk)?, limits))
 }
 
 /// The same for a zygote, which shares the jailer's pid namespace: of `/proc` it sees its own processes.

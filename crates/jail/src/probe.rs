@@ -15,11 +15,17 @@ use crate::spawn::{self, Means, Owner, Spawned};
 /// A path that no image has.
 const NO_PROGRAM: &str = "/fumehood-probe";
 
+/// What was found.
+pub(crate) struct Probed {
+    /// The host hears of refused calls.
+    pub(crate) refusals_told: bool,
+}
+
 /// Builds a sandbox and takes it down.
 ///
 /// # Errors
 /// The step that does not work on this host, with a remedy where there is a known one.
-pub(crate) fn run(means: &mut Means<'_>, owner: Owner) -> Result<(), JailError> {
+pub(crate) fn run(means: &mut Means<'_>, owner: Owner) -> Result<Probed, JailError> {
     let spec = JailSpec {
         id: 0,
         name: "probe".to_owned(),
@@ -48,24 +54,27 @@ pub(crate) fn run(means: &mut Means<'_>, owner: Owner) -> Result<(), JailError> 
     rustix::io::write(&open, &[1]).at(Step::AwaitGate, "probe")?;
     let Spawned { pidfd, group, report, .. } =
         spawn::spawn(&spec, vec![stdin, stdout, stderr, gate], means, owner).map_err(with_remedy)?;
-    let failed = first_failure(&report);
+    let (failed, refusals_told) = first_failure(&report);
     spawn::reap(&pidfd);
     if !group.remove_soon().at(Step::PrepareCgroup, "probe")? {
         return Err(JailError::new(Step::PrepareCgroup, "probe", "the group stays busy"));
     }
     match failed {
-        Some(error) if error.step == Step::Exec => Ok(()),
+        Some(error) if error.step == Step::Exec => Ok(Probed { refusals_told }),
         Some(error) => Err(with_remedy(error)),
         None => Err(JailError::new(Step::ReportSetUp, "probe", "process 1 ended without a word")),
     }
 }
 
-fn first_failure(report: &OwnedFd) -> Option<JailError> {
+/// The step that failed, and whether a listener came before.
+fn first_failure(report: &OwnedFd) -> (Option<JailError>, bool) {
+    let mut told = false;
     loop {
         match receive::<Report>(report.as_fd()) {
-            Ok(Some((Report::SetUp | Report::Confined | Report::Swept, _))) => {}
-            Ok(Some((Report::Failed(error), _))) => return Some(error),
-            Ok(Some((Report::Ended { .. }, _)) | None) | Err(_) => return None,
+            Ok(Some((Report::SetUp | Report::Swept, _))) => {}
+            Ok(Some((Report::Confined { listener, .. }, _))) => told = listener,
+            Ok(Some((Report::Failed(error), _))) => return (Some(error), told),
+            Ok(Some((Report::Ended { .. }, _)) | None) | Err(_) => return (None, told),
         }
     }
 }

@@ -16,7 +16,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::JailError;
+use crate::{JailError, Without};
 
 /// Longest message sent in the packet itself, in bytes; the kernel bounds packets to somewhat more.
 const MAX_PACKET: usize = 64 << 10;
@@ -204,6 +204,9 @@ pub struct JailerConfig {
     pub uid_count: u32,
     /// A cgroup folder prepared by the operator, relative to each hierarchy's root; found out when absent.
     pub cgroup_parent: Option<String>,
+    /// Layers left out, to show that the others hold. For the attack suite alone: nothing of a configuration leads here.
+    #[serde(default)]
+    pub without: Without,
 }
 
 /// From the jailer to the server.
@@ -225,6 +228,13 @@ pub enum Reply {
         id: u64,
         /// Host uid (and gid) of the sandbox.
         uid: u32,
+    },
+    /// A program is confined. Beside it: where its refused calls are heard of ([`crate::refusal::Listener`]).
+    Listening {
+        /// The sandbox.
+        id: u64,
+        /// Number of the program in a sandbox that is kept, 0 otherwise.
+        program: u64,
     },
     /// The program of a sandbox that is kept has come in.
     Begun {
@@ -313,8 +323,9 @@ pub(crate) enum Report {
     SetUp,
     /// A step failed.
     Failed(JailError),
-    /// A fork is confined. Beside it: its counters of bytes, which nobody else could open in every mode.
-    Confined,
+    /// A program is confined. Beside it, in this order and as far as they are there: where its refused calls are heard of, and its counters of
+    /// bytes, which nobody else could open in every mode.
+    Confined { listener: bool, io: bool },
     /// Nothing runs in a sandbox that is kept but process 1.
     Swept,
     /// The program ended.

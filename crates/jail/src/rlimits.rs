@@ -1,5 +1,8 @@
 //! Resource limits of a single process: a second line behind the cgroup, and the only one for files and descriptors.
 
+use std::fs;
+use std::io::{self, Write};
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::{At, JailError, Step};
@@ -32,6 +35,44 @@ pub(crate) fn apply(limits: &JailLimits) -> Result<(), JailError> {
             .at(Step::SetLimits, format!("{resource:?}"))?;
     }
     Ok(())
+}
+
+/// Limits of what a sandbox's user namespace may hold of the kernel, by file below `/proc/sys/user`. Its own namespaces are there already; no process
+/// in it makes more, but for the cgroup namespace of each program.
+const NAMESPACE_LIMITS: [(&str, u64); 10] = [
+    ("max_user_namespaces", 0),
+    ("max_mnt_namespaces", 0),
+    ("max_pid_namespaces", 0),
+    ("max_net_namespaces", 0),
+    ("max_ipc_namespaces", 0),
+    ("max_uts_namespaces", 0),
+    ("max_time_namespaces", 0),
+    // A host allows a user few of these, which others may be using too.
+    ("max_inotify_instances", 32),
+    ("max_inotify_watches", 16_384),
+    ("max_fanotify_groups", 0),
+];
+
+/// The limits of this process's user namespace, to be set when everything is mounted: a mount that is being made counts as a namespace.
+pub(crate) struct NamespaceLimits(Vec<(&'static str, fs::File, u64)>);
+
+impl NamespaceLimits {
+    /// Opens them below `folder`, which may become read-only afterwards.
+    pub(crate) fn open(folder: &str) -> Result<Self, JailError> {
+        let open = |(name, most)| match fs::File::options().write(true).open(format!("{folder}/{name}")) {
+            Ok(file) => Some(Ok((name, file, most))),
+            // Not every kernel counts everything.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => Some(Err(JailError::new(Step::SetLimits, name, error))),
+        };
+        NAMESPACE_LIMITS.into_iter().filter_map(open).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(crate) fn set(self) -> Result<(), JailError> {
+        self.0.into_iter().try_for_each(|(name, mut file, most)| {
+            file.write_all(most.to_string().as_bytes()).at(Step::SetLimits, name)
+        })
+    }
 }
 
 /// Of a zygote: only what is the same for all its forks, which could not raise it again.

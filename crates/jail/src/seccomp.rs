@@ -1,10 +1,13 @@
 //! System calls closed to a sandbox.
 //!
+//! A closed call fails with `EPERM`, after the host has heard of it ([`crate::refusal`]), so that a result can say what was refused and why.
+//!
 //! Policy is data: everything ordinary programs need is open, and each call that is closed stands in [`DENIED`] with its
 //! reason. Calls newer than the newest one reviewed answer `ENOSYS`, so that libraries fall back. Entry by another
 //! architecture (32-bit) kills; x32 numbers are above every reviewed number and answer `ENOSYS`.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -12,6 +15,8 @@ use seccompiler::{
 };
 
 use crate::error::{At, JailError, Step};
+use crate::refusal::Explanation;
+use crate::sys;
 
 /// The newest call reviewed: `mseal`, Linux 6.10. The same number on every architecture.
 const NEWEST_REVIEWED: u32 = 462;
@@ -31,15 +36,40 @@ enum When {
 
 /// One closed call.
 struct Denied {
+    /// `SYS_…`
+    name: &'static str,
     call: libc::c_long,
     when: When,
-    /// Why it is closed.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the reader, and checked by a test"))]
-    reason: &'static str,
+    reason: Reason,
+    /// Libraries try it and do without: nobody is told. Everything else a program hears of as an error is explained.
+    quiet: bool,
 }
 
-const fn deny(call: libc::c_long, reason: &'static str) -> Denied {
-    Denied { call, when: When::Always, reason }
+/// Why a call is closed.
+#[derive(Clone, Copy)]
+struct Reason {
+    why: &'static str,
+    /// What a program can do instead.
+    instead: &'static str,
+}
+
+macro_rules! deny {
+    ($call:ident, $reason:expr) => {
+        deny!($call, When::Always, $reason)
+    };
+    ($call:ident, $when:expr, $reason:expr) => {
+        Denied { name: stringify!($call), call: libc::$call, when: $when, reason: $reason, quiet: false }
+    };
+}
+
+impl Denied {
+    const fn quietly(self) -> Self {
+        Self { quiet: true, ..self }
+    }
+
+    fn name(&self) -> &'static str {
+        self.name.trim_start_matches("SYS_")
+    }
 }
 
 const NAMESPACE_FLAGS: &[u64] = &[
@@ -52,119 +82,186 @@ const NAMESPACE_FLAGS: &[u64] = &[
     libc::CLONE_NEWNET as u64,
 ];
 
-const MOUNTING: &str = "changes mounts; a sandbox's file system is fixed";
-const NAMESPACES: &str = "a new user namespace would open kernel code that needs capabilities";
-const KEYS: &str = "the kernel's keyrings are not fully separated by namespaces";
-const OTHERS_MEMORY: &str = "reads or writes other processes";
-const KERNEL: &str = "changes the running kernel or machine";
-const CLOCK: &str = "sets the machine's clock";
-const TRACING: &str = "large kernel surface that programs do not need";
-const HANDLES: &str = "opens files by number, past every mount";
+const MOUNTING: Reason = Reason {
+    why: "changes mounts; a sandbox's file system is fixed",
+    instead: "copy or unpack files below /data or /tmp, which are writable",
+};
+const NAMESPACES: Reason = Reason {
+    why: "a new namespace would open kernel code that needs capabilities",
+    instead: "run the program without a sandbox of its own (a browser: --no-sandbox); it is in one already",
+};
+const KEYS: Reason = Reason {
+    why: "the kernel's keyrings are not fully separated by namespaces",
+    instead: "keep secrets in memory or in a file",
+};
+const OTHERS_MEMORY: Reason = Reason {
+    why: "reads or writes other processes",
+    instead: "look at a program from inside it: faulthandler, pdb, cProfile, tracemalloc; exchange data through pipes or shared memory",
+};
+const KERNEL: Reason = Reason {
+    why: "changes the running kernel or machine",
+    instead: "this belongs to the host; leave it to its operator",
+};
+const CLOCK: Reason = Reason {
+    why: "sets the machine's clock",
+    instead: "for another time inside the program replace the clock there (time-machine, freezegun, libfaketime)",
+};
+const TRACING: Reason = Reason {
+    why: "large kernel surface that programs do not need",
+    instead: "measure with time, cProfile or tracemalloc",
+};
+const HANDLES: Reason = Reason { why: "opens files by number, past every mount", instead: "open files by their path" };
+const RACES: Reason =
+    Reason { why: "makes races in the kernel easy to win", instead: "use threads or multiprocessing.shared_memory" };
+const UNSEEN: Reason =
+    Reason { why: "performs calls that seccomp does not see", instead: "use epoll, threads or asyncio" };
+const LOG: Reason = Reason {
+    why: "reads the kernel's log",
+    instead: "it tells of the host; there is nothing in it about this program",
+};
+const PERSONALITIES: Reason = Reason {
+    why: "other personalities weaken address layout and reach rarely used code",
+    instead: "run the program as it is; only plain Linux and ADDR_NO_RANDOMIZE are there",
+};
+const FAMILIES: Reason = Reason {
+    why: "other families (packet, alg, vsock, …) reach the host or rarely used kernel code",
+    instead: "use unix, inet or inet6 sockets; hashes and ciphers are in hashlib and cryptography",
+};
+const TERMINALS: Reason =
+    Reason { why: "pushes input into a terminal", instead: "write to the other end of the terminal instead" };
+#[cfg(target_arch = "x86_64")]
+const SEGMENTS: Reason = Reason {
+    why: "16-bit code segments are a source of kernel faults",
+    instead: "run 64-bit programs; there is no 16-bit mode",
+};
 
 /// Every closed call with its reason.
 const DENIED: &[Denied] = &[
-    deny(libc::SYS_mount, MOUNTING),
-    deny(libc::SYS_umount2, MOUNTING),
-    deny(libc::SYS_pivot_root, MOUNTING),
-    deny(libc::SYS_chroot, MOUNTING),
-    deny(libc::SYS_fsopen, MOUNTING),
-    deny(libc::SYS_fsconfig, MOUNTING),
-    deny(libc::SYS_fsmount, MOUNTING),
-    deny(libc::SYS_fspick, MOUNTING),
-    deny(libc::SYS_open_tree, MOUNTING),
-    deny(libc::SYS_move_mount, MOUNTING),
-    deny(libc::SYS_mount_setattr, MOUNTING),
-    deny(libc::SYS_swapon, KERNEL),
-    deny(libc::SYS_swapoff, KERNEL),
-    deny(libc::SYS_unshare, NAMESPACES),
-    deny(libc::SYS_setns, NAMESPACES),
-    Denied { call: libc::SYS_clone, when: When::AnyBit(0, NAMESPACE_FLAGS), reason: NAMESPACES },
-    deny(libc::SYS_add_key, KEYS),
-    deny(libc::SYS_request_key, KEYS),
-    deny(libc::SYS_keyctl, KEYS),
-    deny(libc::SYS_ptrace, OTHERS_MEMORY),
-    deny(libc::SYS_process_vm_readv, OTHERS_MEMORY),
-    deny(libc::SYS_process_vm_writev, OTHERS_MEMORY),
-    deny(libc::SYS_process_madvise, OTHERS_MEMORY),
-    deny(libc::SYS_pidfd_getfd, OTHERS_MEMORY),
-    deny(libc::SYS_kcmp, OTHERS_MEMORY),
-    deny(libc::SYS_migrate_pages, OTHERS_MEMORY),
-    deny(libc::SYS_move_pages, OTHERS_MEMORY),
-    deny(libc::SYS_bpf, TRACING),
-    deny(libc::SYS_perf_event_open, TRACING),
-    deny(libc::SYS_userfaultfd, "makes races in the kernel easy to win"),
-    deny(libc::SYS_io_uring_setup, "performs calls that seccomp does not see"),
-    deny(libc::SYS_io_uring_enter, "performs calls that seccomp does not see"),
-    deny(libc::SYS_io_uring_register, "performs calls that seccomp does not see"),
-    deny(libc::SYS_fanotify_init, TRACING),
-    deny(libc::SYS_lookup_dcookie, TRACING),
-    deny(libc::SYS_open_by_handle_at, HANDLES),
-    deny(libc::SYS_name_to_handle_at, HANDLES),
-    deny(libc::SYS_init_module, KERNEL),
-    deny(libc::SYS_finit_module, KERNEL),
-    deny(libc::SYS_delete_module, KERNEL),
-    deny(libc::SYS_kexec_load, KERNEL),
-    deny(libc::SYS_reboot, KERNEL),
-    deny(libc::SYS_acct, KERNEL),
-    deny(libc::SYS_quotactl, KERNEL),
-    deny(libc::SYS_syslog, "reads the kernel's log"),
-    deny(libc::SYS_vhangup, KERNEL),
-    deny(libc::SYS_sethostname, KERNEL),
-    deny(libc::SYS_setdomainname, KERNEL),
-    deny(libc::SYS_settimeofday, CLOCK),
-    deny(libc::SYS_clock_settime, CLOCK),
-    deny(libc::SYS_adjtimex, CLOCK),
-    deny(libc::SYS_clock_adjtime, CLOCK),
-    Denied {
-        call: libc::SYS_personality,
-        // Reading, plain Linux, and no address randomisation (what debuggers and sanitizers set) are harmless.
-        when: When::NoneOf(0, &[0, 0xffff_ffff, 0x0004_0000]),
-        reason: "other personalities weaken address layout and reach rarely used code",
-    },
-    Denied {
-        call: libc::SYS_socket,
-        when: When::NoneOf(
-            0,
-            &[libc::AF_UNIX as u64, libc::AF_INET as u64, libc::AF_INET6 as u64, libc::AF_NETLINK as u64],
-        ),
-        reason: "other families (packet, alg, vsock, …) reach the host or rarely used kernel code",
-    },
-    Denied {
-        call: libc::SYS_ioctl,
-        when: When::OneOf(1, &[libc::TIOCSTI, libc::TIOCLINUX]),
-        reason: "pushes input into a terminal",
-    },
+    deny!(SYS_mount, MOUNTING),
+    deny!(SYS_umount2, MOUNTING),
+    deny!(SYS_pivot_root, MOUNTING),
+    deny!(SYS_chroot, MOUNTING),
+    deny!(SYS_fsopen, MOUNTING),
+    deny!(SYS_fsconfig, MOUNTING),
+    deny!(SYS_fsmount, MOUNTING),
+    deny!(SYS_fspick, MOUNTING),
+    deny!(SYS_open_tree, MOUNTING),
+    deny!(SYS_move_mount, MOUNTING),
+    deny!(SYS_mount_setattr, MOUNTING),
+    deny!(SYS_swapon, KERNEL),
+    deny!(SYS_swapoff, KERNEL),
+    deny!(SYS_unshare, NAMESPACES),
+    deny!(SYS_setns, NAMESPACES),
+    deny!(SYS_clone, When::AnyBit(0, NAMESPACE_FLAGS), NAMESPACES),
+    deny!(SYS_add_key, KEYS),
+    deny!(SYS_request_key, KEYS),
+    deny!(SYS_keyctl, KEYS),
+    deny!(SYS_ptrace, OTHERS_MEMORY),
+    deny!(SYS_process_vm_readv, OTHERS_MEMORY),
+    deny!(SYS_process_vm_writev, OTHERS_MEMORY),
+    deny!(SYS_process_madvise, OTHERS_MEMORY),
+    deny!(SYS_pidfd_getfd, OTHERS_MEMORY),
+    deny!(SYS_kcmp, OTHERS_MEMORY).quietly(),
+    deny!(SYS_migrate_pages, OTHERS_MEMORY),
+    deny!(SYS_move_pages, OTHERS_MEMORY),
+    deny!(SYS_bpf, TRACING),
+    deny!(SYS_perf_event_open, TRACING),
+    deny!(SYS_userfaultfd, RACES),
+    deny!(SYS_io_uring_setup, UNSEEN).quietly(),
+    deny!(SYS_io_uring_enter, UNSEEN).quietly(),
+    deny!(SYS_io_uring_register, UNSEEN).quietly(),
+    deny!(SYS_fanotify_init, TRACING),
+    deny!(SYS_lookup_dcookie, TRACING),
+    deny!(SYS_open_by_handle_at, HANDLES),
+    deny!(SYS_name_to_handle_at, HANDLES).quietly(),
+    deny!(SYS_init_module, KERNEL),
+    deny!(SYS_finit_module, KERNEL),
+    deny!(SYS_delete_module, KERNEL),
+    deny!(SYS_kexec_load, KERNEL),
+    deny!(SYS_reboot, KERNEL),
+    deny!(SYS_acct, KERNEL),
+    deny!(SYS_quotactl, KERNEL),
+    deny!(SYS_syslog, LOG),
+    deny!(SYS_vhangup, KERNEL),
+    deny!(SYS_sethostname, KERNEL),
+    deny!(SYS_setdomainname, KERNEL),
+    deny!(SYS_settimeofday, CLOCK),
+    deny!(SYS_clock_settime, CLOCK),
+    deny!(SYS_adjtimex, CLOCK),
+    deny!(SYS_clock_adjtime, CLOCK),
+    // Reading, plain Linux, and no address randomisation (what debuggers and sanitizers set) are harmless.
+    deny!(SYS_personality, When::NoneOf(0, &[0, 0xffff_ffff, 0x0004_0000]), PERSONALITIES),
+    deny!(
+        SYS_socket,
+        When::NoneOf(0, &[libc::AF_UNIX as u64, libc::AF_INET as u64, libc::AF_INET6 as u64, libc::AF_NETLINK as u64],),
+        FAMILIES
+    ),
+    deny!(SYS_ioctl, When::OneOf(1, &[libc::TIOCSTI, libc::TIOCLINUX]), TERMINALS),
     #[cfg(target_arch = "x86_64")]
-    deny(libc::SYS_iopl, KERNEL),
+    deny!(SYS_iopl, KERNEL),
     #[cfg(target_arch = "x86_64")]
-    deny(libc::SYS_ioperm, KERNEL),
+    deny!(SYS_ioperm, KERNEL),
     #[cfg(target_arch = "x86_64")]
-    deny(libc::SYS_kexec_file_load, KERNEL),
+    deny!(SYS_kexec_file_load, KERNEL),
     #[cfg(target_arch = "x86_64")]
-    deny(libc::SYS_modify_ldt, "16-bit code segments are a source of kernel faults"),
+    deny!(SYS_modify_ldt, SEGMENTS),
 ];
 
-/// The compiled filters, in the order of installation.
-pub(crate) struct Filters(Vec<BpfProgram>);
+/// The compiled filters.
+#[derive(Debug)]
+pub(crate) struct Filters {
+    /// Installed first.
+    unreviewed: BpfProgram,
+    /// Calls that simply fail.
+    quiet: BpfProgram,
+    /// All others, held until the host has answered.
+    told: BpfProgram,
+    /// The same where the host cannot be told, failing by themselves.
+    untold: BpfProgram,
+}
 
 /// What a zygote needs beyond that, to put its forks into their sandboxes; closed again in each of them. `unshare` stays closed but for the
-/// cgroup namespace.
-const OPEN_TO_ZYGOTES: [libc::c_long; 2] = [libc::SYS_setns, libc::SYS_unshare];
-const ZYGOTE_UNSHARE: Denied =
-    Denied { call: libc::SYS_unshare, when: When::NoneOf(0, &[libc::CLONE_NEWCGROUP as u64]), reason: NAMESPACES };
+/// cgroup namespace, and `keyctl` but for a new keyring.
+const OPEN_TO_ZYGOTES: [libc::c_long; 3] = [libc::SYS_setns, libc::SYS_unshare, libc::SYS_keyctl];
+const ZYGOTE_KEYCTL: Denied = deny!(SYS_keyctl, When::NoneOf(0, &[sys::JOIN_SESSION_KEYRING]), KEYS);
+const ZYGOTE_UNSHARE: Denied = deny!(SYS_unshare, When::NoneOf(0, &[libc::CLONE_NEWCGROUP as u64]), NAMESPACES);
 
 /// Compiles the filters of a sandbox.
 pub(crate) fn compile() -> Result<Filters, JailError> {
-    Ok(Filters(vec![unreviewed(), closing(DENIED.iter())?]))
+    compiled(DENIED.iter().collect())
 }
 
 /// Compiles the filters of a zygote.
 pub(crate) fn compile_for_zygote() -> Result<Filters, JailError> {
     let kept = DENIED.iter().filter(|denied| !OPEN_TO_ZYGOTES.contains(&denied.call));
-    Ok(Filters(vec![unreviewed(), closing(kept.chain([&ZYGOTE_UNSHARE]))?]))
+    compiled(kept.chain([&ZYGOTE_UNSHARE, &ZYGOTE_KEYCTL]).collect())
 }
 
-fn closing<'a>(all: impl Iterator<Item = &'a Denied>) -> Result<BpfProgram, JailError> {
+fn compiled(denied: Vec<&Denied>) -> Result<Filters, JailError> {
+    let (quiet, loud): (Vec<&Denied>, Vec<&Denied>) = denied.into_iter().partition(|denied| denied.quiet);
+    let refuse = SeccompAction::Errno(libc::EPERM as u32);
+    Ok(Filters {
+        unreviewed: unreviewed(),
+        quiet: closing(&quiet, refuse.clone())?,
+        told: holding(closing(&loud, SeccompAction::Trace(MARK))?),
+        untold: closing(&loud, refuse)?,
+    })
+}
+
+/// Stands for the action that the compiler does not know.
+const MARK: u32 = 0x7e11;
+
+/// Has a program hold the calls it closes (`SECCOMP_RET_USER_NOTIF`), where it was compiled with [`MARK`].
+fn holding(mut program: BpfProgram) -> BpfProgram {
+    const RETURN: u16 = 0x06; // ret k
+    let marked = u32::from(SeccompAction::Trace(MARK));
+    for step in program.iter_mut().filter(|step| step.code == RETURN && step.k == marked) {
+        step.k = libc::SECCOMP_RET_USER_NOTIF;
+    }
+    program
+}
+
+fn closing(all: &[&Denied], action: SeccompAction) -> Result<BpfProgram, JailError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     for denied in all {
         let conditions = conditions(denied.when).at(Step::Seccomp, "rules")?;
@@ -172,8 +269,7 @@ fn closing<'a>(all: impl Iterator<Item = &'a Denied>) -> Result<BpfProgram, Jail
         rules.entry(denied.call).or_default().extend(conditions);
     }
     let arch: TargetArch = std::env::consts::ARCH.try_into().at(Step::Seccomp, std::env::consts::ARCH)?;
-    let errno = SeccompAction::Errno(libc::EPERM as u32);
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, errno, arch).at(Step::Seccomp, "filter")?;
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, arch).at(Step::Seccomp, "filter")?;
     filter.try_into().at(Step::Seccomp, "program")
 }
 
@@ -222,12 +318,87 @@ fn unreviewed() -> BpfProgram {
     ]
 }
 
-/// Installs the filters; the last step before exec, since they close calls that earlier steps need.
-pub(crate) fn install(filters: &Filters) -> Result<(), JailError> {
-    for filter in &filters.0 {
-        apply_filter(filter).at(Step::Seccomp, "")?;
+/// Installs the filters; the last step before exec, since they close calls that earlier steps need. Returns where the host hears of refused
+/// calls; `None` where somebody else listens to this process already (a surrounding container, for example): then they fail by themselves.
+pub(crate) fn install(filters: &Filters) -> Result<Option<OwnedFd>, JailError> {
+    install_errors(filters)?;
+    let told: Vec<libc::sock_filter> = filters.told.iter().map(instruction).collect();
+    match sys::install_listening_filter(&told) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            apply_filter(&filters.untold).at(Step::Seccomp, "closed calls").map(|()| None)
+        }
+        Err(error) => Err(JailError::new(Step::Seccomp, "closed calls", error)),
     }
-    Ok(())
+}
+
+/// Installs the filters of a zygote. Nobody listens to it, so what it may not do answers `ENOSYS`; its forks install filters of their own, and of two
+/// that hold a call the newer one is asked. A plain error here would take precedence over that, and nobody would hear of it.
+pub(crate) fn install_for_zygote(filters: &Filters) -> Result<(), JailError> {
+    install_errors(filters)?;
+    apply_filter(&filters.told).at(Step::Seccomp, "closed calls")
+}
+
+fn install_errors(filters: &Filters) -> Result<(), JailError> {
+    apply_filter(&filters.unreviewed).at(Step::Seccomp, "unreviewed calls")?;
+    apply_filter(&filters.quiet).at(Step::Seccomp, "quietly closed calls")
+}
+
+fn instruction(step: &sock_filter) -> libc::sock_filter {
+    libc::sock_filter { code: step.code, jt: step.jt, jf: step.jf, k: step.k }
+}
+
+/// What to say of a call that one of the rules has closed.
+pub(crate) fn explain(call: libc::c_long, arguments: &[u64; 6]) -> Explanation {
+    let Some(denied) = DENIED.iter().find(|denied| denied.call == call) else {
+        return Explanation { what: format!("system call {call}"), why: "it is closed", instead: "do without it" };
+    };
+    let Reason { why, instead } = denied.reason;
+    let name = denied.name();
+    let what = match detail(call, arguments) {
+        Some(detail) => format!("{name}({detail})"),
+        None => name.to_owned(),
+    };
+    Explanation { what, why, instead }
+}
+
+/// The argument that closed a call that is not closed altogether.
+fn detail(call: libc::c_long, arguments: &[u64; 6]) -> Option<String> {
+    const FAMILIES: [(i32, &str); 9] = [
+        (libc::AF_PACKET, "AF_PACKET"),
+        (libc::AF_ALG, "AF_ALG"),
+        (libc::AF_VSOCK, "AF_VSOCK"),
+        (libc::AF_KEY, "AF_KEY"),
+        (libc::AF_BLUETOOTH, "AF_BLUETOOTH"),
+        (libc::AF_CAN, "AF_CAN"),
+        (libc::AF_TIPC, "AF_TIPC"),
+        (libc::AF_RDS, "AF_RDS"),
+        (libc::AF_XDP, "AF_XDP"),
+    ];
+    const FLAGS: [(i32, &str); 7] = [
+        (libc::CLONE_NEWUSER, "CLONE_NEWUSER"),
+        (libc::CLONE_NEWNS, "CLONE_NEWNS"),
+        (libc::CLONE_NEWPID, "CLONE_NEWPID"),
+        (libc::CLONE_NEWNET, "CLONE_NEWNET"),
+        (libc::CLONE_NEWIPC, "CLONE_NEWIPC"),
+        (libc::CLONE_NEWUTS, "CLONE_NEWUTS"),
+        (libc::CLONE_NEWCGROUP, "CLONE_NEWCGROUP"),
+    ];
+    match call {
+        libc::SYS_socket => {
+            let family = FAMILIES.iter().find(|(number, _)| *number as u64 == arguments[0] & 0xffff_ffff);
+            Some(family.map_or_else(|| format!("family {}", arguments[0] as i32), |(_, name)| (*name).to_owned()))
+        }
+        libc::SYS_clone | libc::SYS_unshare => {
+            let set: Vec<_> =
+                FLAGS.iter().filter(|(bit, _)| arguments[0] & *bit as u64 != 0).map(|(_, name)| *name).collect();
+            (!set.is_empty()).then(|| set.join("|"))
+        }
+        libc::SYS_ioctl if arguments[1] & 0xffff_ffff == libc::TIOCSTI => Some("TIOCSTI".to_owned()),
+        libc::SYS_ioctl => Some("TIOCLINUX".to_owned()),
+        libc::SYS_personality => Some(format!("{:#x}", arguments[0] as u32)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -238,7 +409,11 @@ mod tests {
     fn every_rule_has_a_reason_and_no_call_stands_twice() {
         let mut seen = std::collections::BTreeSet::new();
         for denied in DENIED {
-            assert!(denied.reason.len() > 10, "call {} has no reason", denied.call);
+            assert!(
+                denied.reason.why.len() > 10 && denied.reason.instead.len() > 10,
+                "{} has no reason",
+                denied.name()
+            );
             assert!(seen.insert(denied.call), "call {} stands twice", denied.call);
             assert!(
                 denied.call <= libc::c_long::from(NEWEST_REVIEWED),
@@ -250,7 +425,25 @@ mod tests {
 
     #[test]
     fn the_filters_compile() {
-        assert_eq!(compile().unwrap().0.len(), 2);
-        assert_eq!(compile_for_zygote().unwrap().0.len(), 2);
+        for filters in [compile().unwrap(), compile_for_zygote().unwrap()] {
+            let returns = |program: &BpfProgram, k| program.iter().any(|step| step.code == 0x06 && step.k == k);
+            assert!(returns(&filters.told, libc::SECCOMP_RET_USER_NOTIF));
+            assert!(returns(&filters.untold, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
+            // Nothing is left of what stands for the action.
+            assert!(!returns(&filters.told, u32::from(SeccompAction::Trace(MARK))));
+            assert_eq!(filters.told.len(), filters.untold.len());
+        }
+    }
+
+    #[test]
+    fn every_closed_call_is_explained_by_its_name_and_the_argument_that_closed_it() {
+        assert_eq!(explain(libc::SYS_ptrace, &[0; 6]).what, "ptrace");
+        assert_eq!(explain(libc::SYS_socket, &[17, 3, 0, 0, 0, 0]).what, "socket(AF_PACKET)");
+        let flags = (libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::SIGCHLD) as u64;
+        assert_eq!(explain(libc::SYS_clone, &[flags, 0, 0, 0, 0, 0]).what, "clone(CLONE_NEWUSER|CLONE_NEWNS)");
+        assert_eq!(explain(libc::SYS_ioctl, &[0, libc::TIOCSTI, 0, 0, 0, 0]).what, "ioctl(TIOCSTI)");
+        for denied in DENIED {
+            assert!(explain(denied.call, &[0; 6]).what.starts_with(denied.name()));
+        }
     }
 }

@@ -9,8 +9,10 @@ use crate::error::{At, JailError, Step};
 use crate::identity;
 use crate::image::{Images, namespace_of};
 use crate::init::{self, Inheritance};
+use crate::layer::{Layer, Without};
 use crate::mounts;
-use crate::protocol::{Fork, JailSpec, packet_pair, send};
+use crate::protocol::{Fork, JailLimits, JailSpec, packet_pair, send};
+use crate::renounce::Rights;
 use crate::seccomp::Filters;
 use crate::sys::{self, Side};
 
@@ -43,6 +45,7 @@ pub(crate) struct Means<'a> {
     pub(crate) hierarchy: &'a Hierarchy,
     pub(crate) images: &'a mut Images,
     pub(crate) filters: &'a Filters,
+    pub(crate) without: &'a Without,
 }
 
 /// The program of a sandbox that is to be forked from a zygote.
@@ -70,7 +73,9 @@ pub(crate) fn spawn(
     owner: Owner,
 ) -> Result<Spawned, JailError> {
     // A fork passes through the group in company of the process that brings it.
-    let group = means.hierarchy.create(&spec.name, &spec.limits, spec.zygote.is_some(), spec.keep)?;
+    let unlimited = JailLimits { memory_bytes: 1 << 40, cpu_millis: 1 << 20, processes: 1 << 20, ..spec.limits };
+    let limits = if means.without.keeps(Layer::Cgroup) { &spec.limits } else { &unlimited };
+    let group = means.hierarchy.create(&spec.name, limits, spec.zygote.is_some(), spec.keep)?;
     let started = start(spec, fds, &group, means, owner);
     match started {
         Ok(Parts { pid, pidfd, report, forking, channels }) => {
@@ -82,6 +87,12 @@ pub(crate) fn spawn(
             Err(error)
         }
     }
+}
+
+fn namespaces(without: &Without) -> u64 {
+    let optional =
+        [(Layer::PidNamespace, sys::PIDS), (Layer::IpcNamespace, sys::IPC), (Layer::NetworkNamespace, sys::NETWORK)];
+    optional.into_iter().filter(|(layer, _)| !without.keeps(*layer)).fold(sys::NAMESPACES, |all, (_, one)| all & !one)
 }
 
 struct Parts {
@@ -116,12 +127,12 @@ fn start(
     let (child_go, go) = pipe_with(PipeFlags::CLOEXEC).at(Step::CreateChannel, "go")?;
     // The program's ends go to the zygote instead.
     let kept = if spec.zygote.is_some() { std::mem::take(&mut fds) } else { Vec::new() };
-    match means.images.clone_within(&spec.root, sys::NAMESPACES, namespace)? {
+    match means.images.clone_within(&spec.root, namespaces(means.without), namespace)? {
         Side::Child => {
             // In the child: the parent's ends go first, or the end of the jailer would never be seen.
             drop((report, go, kept));
-            let filters = means.filters;
-            init::run(Inheritance { spec, filters, fds, disk, doors, go: child_go, report: child_report, privileged })
+            let rights = Rights { filters: means.filters, without: means.without, own_uid: privileged };
+            init::run(Inheritance { spec, rights, fds, disk, doors, go: child_go, report: child_report, privileged })
         }
         Side::Parent { pid, pidfd } => {
             drop((child_go, fds, disk));

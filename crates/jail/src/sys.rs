@@ -10,8 +10,12 @@ pub(crate) const USER: u64 = libc::CLONE_NEWUSER as u64;
 pub(crate) const PIDS: u64 = libc::CLONE_NEWPID as u64;
 /// A mount namespace.
 pub(crate) const MOUNTS: u64 = libc::CLONE_NEWNS as u64;
+/// A namespace of System V IPC and message queues.
+pub(crate) const IPC: u64 = libc::CLONE_NEWIPC as u64;
+/// A network namespace.
+pub(crate) const NETWORK: u64 = libc::CLONE_NEWNET as u64;
 /// Namespaces of System V IPC, the host name and the network.
-pub(crate) const COMMUNICATION: u64 = (libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWNET) as u64;
+pub(crate) const COMMUNICATION: u64 = IPC | NETWORK | libc::CLONE_NEWUTS as u64;
 /// Namespaces of a sandbox. The cgroup namespace is entered later, after the process has joined its group.
 pub(crate) const NAMESPACES: u64 = USER | PIDS | MOUNTS | COMMUNICATION;
 
@@ -320,6 +324,10 @@ pub(crate) fn child_signals() -> io::Result<OwnedFd> {
 
 /// Sends a signal to every process of this pid namespace but this one, process 1; 0 only asks. Whether there is any.
 pub(crate) fn signal_all(signal: libc::c_int) -> bool {
+    if std::process::id() != 1 {
+        // This would reach every process of the same uid.
+        return false;
+    }
     // SAFETY: takes integers. Process 1 of a pid namespace reaches only what is in it.
     let sent = unsafe { libc::kill(-1, signal) };
     sent == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
@@ -426,6 +434,63 @@ pub(crate) fn pass_descriptor(command: &mut std::process::Command, fd: RawFd, ta
     };
     // SAFETY: the closure allocates nothing, takes no lock and touches only descriptors.
     unsafe { command.pre_exec(place_it) };
+}
+
+/// `KEYCTL_JOIN_SESSION_KEYRING`
+pub(crate) const JOIN_SESSION_KEYRING: u64 = 1;
+
+/// Has this process, and what it becomes and forks, find a new and empty keyring where the session's was.
+pub(crate) fn join_new_session_keyring() -> io::Result<()> {
+    // SAFETY: a null name asks for a new anonymous keyring.
+    check(unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>()) }).map(drop)
+}
+
+/// Installs a seccomp filter that holds the calls it closes until they are answered through the descriptor returned, which is closed on exec.
+/// `no_new_privs` must be set, or the capability for it held.
+pub(crate) fn install_listening_filter(program: &[libc::sock_filter]) -> io::Result<OwnedFd> {
+    let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    // SAFETY: `program` names `len` instructions, which the kernel copies before it returns; with this flag it returns a new descriptor that
+    // nobody else owns.
+    unsafe {
+        let fd = check(libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+            &program,
+        ))?;
+        Ok(OwnedFd::from_raw_fd(fd as RawFd))
+    }
+}
+
+/// A call that is held by a seccomp filter.
+pub(crate) struct Notification {
+    pub(crate) id: u64,
+    pub(crate) call: i32,
+    pub(crate) arguments: [u64; 6],
+}
+
+/// `SECCOMP_IOCTL_NOTIF_RECV`, of a [`libc::seccomp_notif`]
+const RECEIVE_NOTIFICATION: libc::c_ulong = 0xc050_2100;
+/// `SECCOMP_IOCTL_NOTIF_SEND`, of a [`libc::seccomp_notif_resp`]
+const SEND_NOTIFICATION: libc::c_ulong = 0xc018_2101;
+
+/// Takes a call that is held; waits if there is none.
+pub(crate) fn receive_notification(listener: BorrowedFd<'_>) -> io::Result<Notification> {
+    // SAFETY: all-zero bytes are a valid seccomp_notif, and what the kernel asks to be given; the size is part of the request's number.
+    unsafe {
+        let mut held: libc::seccomp_notif = std::mem::zeroed();
+        check(libc::c_long::from(libc::ioctl(listener.as_raw_fd(), RECEIVE_NOTIFICATION as _, &mut held)))?;
+        Ok(Notification { id: held.id, call: held.data.nr, arguments: held.data.args })
+    }
+}
+
+/// Has a call that is held return with this error.
+pub(crate) fn answer_notification(listener: BorrowedFd<'_>, id: u64, error: i32) -> io::Result<()> {
+    let mut answer = libc::seccomp_notif_resp { id, val: 0, error: -error, flags: 0 };
+    // SAFETY: `answer` is alive, and its size is part of the request's number.
+    let answered = unsafe { libc::ioctl(listener.as_raw_fd(), SEND_NOTIFICATION as _, &mut answer) };
+    check(libc::c_long::from(answered)).map(drop)
 }
 
 /// Version of Landlock that the running kernel offers; 0 for none.

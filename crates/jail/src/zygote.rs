@@ -115,10 +115,13 @@ fn become_zygote(
         std::fs::create_dir_all(folder).at(Step::MountDisk, at.clone())?;
         std::os::unix::fs::symlink(to, at).at(Step::MountDisk, at.clone())?;
     }
+    if owner.privileged {
+        sys::join_new_session_keyring().at(Step::Keyring, "")?;
+    }
     identity::forbid_new_privileges()?;
     landlock::restrict_scope()?;
     identity::drop_capabilities()?;
     sys::close_on_exec_from(4).at(Step::ArrangeDescriptors, "close the rest")?;
-    seccomp::install(filters)?;
+    seccomp::install_for_zygote(filters)?;
     Err(JailError::new(Step::Exec, spec.argv[0].clone(), sys::exec(&program, &argv, &env)))
 }

@@ -192,6 +192,40 @@ try: fcntl.ioctl(s, 0x5412, b'x'); print('TIOCSTI')
 except OSError: pass
 ",
         );
+        let refused = rig.refused();
+        for told in [
+            "mount",
+            "ptrace",
+            "clone(CLONE_NEWUSER)",
+            "socket(AF_PACKET)",
+            "socket(AF_VSOCK)",
+            "ioctl(TIOCSTI)",
+            "keyctl",
+        ] {
+            assert!(refused.iter().any(|what| what == told), "{told} is missing in {refused:?}");
+        }
+        // Libraries try these and do without.
+        assert!(!refused.iter().any(|what| what.starts_with("io_uring") || what == "kcmp"), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_call_that_nobody_hears_of_any_more_is_refused_all_the_same() {
+    on_all(|rig| {
+        rig.deaf();
+        let run = rig.python("import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nprint(libc.mount(0, 0, 0, 0, 0), ctypes.get_errno())");
+        // ENOSYS, by the kernel itself.
+        assert_eq!(run.stdout, "-1 38\n", "{run:?}");
+    });
+}
+
+#[test]
+fn no_program_holds_the_listener_of_its_own_refused_calls() {
+    on_all(|rig| {
+        gets_nothing(
+            rig,
+            "import os\nfor n in os.listdir('/proc/self/fd'):\n    try: where = os.readlink(f'/proc/self/fd/{n}')\n    except OSError: continue\n    if 'seccomp' in where: print(where)",
+        );
     });
 }
 

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fumehood_jail::cgroup::Gauges;
@@ -13,6 +14,8 @@ use fumehood_jail::jailer::Jailer;
 use fumehood_jail::protocol::{
     ExitReport, JailLimits, JailSpec, JailerConfig, Reply, Request, RootEntry, ZygoteSpec, receive, send,
 };
+use fumehood_jail::refusal::{Heard, Listener};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 /// An ordinary user that exists for a test only.
@@ -105,6 +108,8 @@ pub(crate) struct Rig {
     owner: Option<u32>,
     /// Programs are forked from this zygote.
     pub(crate) zygote: Option<u64>,
+    refused: Arc<Mutex<Vec<String>>>,
+    deaf: bool,
 }
 
 /// Every end of what connects a sandbox with its host, so that none is closed.
@@ -188,12 +193,12 @@ impl Rig {
     }
 
     fn start(command: Command, cgroup_parent: Option<String>) -> Result<Self, String> {
-        let config = JailerConfig { uid_base: 300_000, uid_count: 64, cgroup_parent };
+        let config = JailerConfig { uid_base: 300_000, uid_count: 64, cgroup_parent, ..JailerConfig::default() };
         let jailer = Jailer::start(command, &config).map_err(|error| match error {
             fumehood_jail::jailer::StartError::Unusable(cause) => cause.to_string(),
             other => other.to_string(),
         })?;
-        Ok(Self { jailer, next: 1, owner: None, zygote: None })
+        Ok(Self { jailer, next: 1, owner: None, zygote: None, refused: Arc::default(), deaf: false })
     }
 
     /// Has programs forked from a zygote from now on, which then execute what they were told.
@@ -290,11 +295,63 @@ impl Rig {
     /// The next that the jailer says, but for the last of what ended earlier.
     pub(crate) fn hear(&self) -> (Reply, Vec<OwnedFd>) {
         loop {
-            match receive(&self.jailer.link.socket).unwrap().expect("the jailer lives") {
+            match self.hear_all() {
                 (Reply::Gone { .. }, _) => {}
                 other => return other,
             }
         }
+    }
+
+    /// The next that the jailer says, but for where refused calls are heard of, which is attended to.
+    pub(crate) fn hear_all(&self) -> (Reply, Vec<OwnedFd>) {
+        loop {
+            if let Some(heard) = self.take() {
+                return heard;
+            }
+        }
+    }
+
+    /// Takes one reply; `None` when it was to be attended to here.
+    fn take(&self) -> Option<(Reply, Vec<OwnedFd>)> {
+        match receive(&self.jailer.link.socket).unwrap().expect("the jailer lives") {
+            (Reply::Listening { .. }, mut fds) => {
+                self.listen(Listener::new(fds.pop().expect("a listener")));
+                None
+            }
+            other => Some(other),
+        }
+    }
+
+    /// Refuses what a program is refused, as a server does, and takes note.
+    fn listen(&self, listener: Listener) {
+        if self.deaf {
+            return;
+        }
+        let refused = Arc::clone(&self.refused);
+        std::thread::spawn(move || {
+            loop {
+                let mut ready = [PollFd::new(&listener, PollFlags::IN)];
+                poll(&mut ready, None).unwrap();
+                match listener.next().unwrap() {
+                    Heard::Refused(call) => {
+                        refused.lock().unwrap().push(call.explain().what);
+                        listener.refuse(&call).unwrap();
+                    }
+                    Heard::Nothing => {}
+                    Heard::Ended => return,
+                }
+            }
+        });
+    }
+
+    /// Does not listen from now on.
+    pub(crate) fn deaf(&mut self) {
+        self.deaf = true;
+    }
+
+    /// What programs were refused since this was asked last.
+    pub(crate) fn refused(&self) -> Vec<String> {
+        std::mem::take(&mut *self.refused.lock().unwrap())
     }
 
     /// Waits until a sandbox has started, the only thing that can be heard of.
@@ -367,19 +424,22 @@ impl Rig {
     }
 
     fn exit_of(&self, id: u64, deadline: Option<Duration>) -> ExitReport {
-        if let Some(deadline) = deadline {
-            let timeout = rustix::event::Timespec::try_from(deadline).unwrap();
-            let mut fds = [rustix::event::PollFd::new(&self.jailer.link.socket, rustix::event::PollFlags::IN)];
-            if rustix::event::poll(&mut fds, Some(&timeout)).unwrap() == 0 {
-                send(&self.jailer.link.socket, &Request::Kill { id }, &[]).unwrap();
-            }
-        }
         let begun = Instant::now();
+        let mut deadline = deadline;
         loop {
             assert!(begun.elapsed() < Duration::from_secs(60), "sandbox {id} never ended");
-            match self.hear().0 {
-                Reply::Exited { id: ended, report, .. } if ended == id => return report,
-                _ => {}
+            if let Some(after) = deadline {
+                let left = Timespec::try_from(after.saturating_sub(begun.elapsed())).unwrap();
+                let mut fds = [PollFd::new(&self.jailer.link.socket, PollFlags::IN)];
+                if poll(&mut fds, Some(&left)).unwrap() == 0 {
+                    send(&self.jailer.link.socket, &Request::Kill { id }, &[]).unwrap();
+                    deadline = None;
+                }
+            }
+            if let Some((Reply::Exited { id: ended, report, .. }, _)) = self.take()
+                && ended == id
+            {
+                return report;
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fumehood_jail::protocol::{JailSpec, Reply, Request, receive, send};
+use fumehood_jail::protocol::{JailSpec, Reply, Request, send};
 
 use crate::jail;
 
@@ -158,15 +158,14 @@ fn a_fork_that_has_said_its_last_word_is_told_of_before_it_is_gone() {
     // Of what is not there nothing is heard.
     conclude(4711);
     conclude(id);
-    let socket = &rig.jailer.link.socket;
-    match receive::<Reply>(socket).unwrap().unwrap().0 {
+    match rig.hear_all().0 {
         Reply::Exited { id: ended, report, going: true } if ended == id => {
             assert_eq!(report.wait_status, Some(7 << 8));
             assert!(report.cpu_us > 0 && report.memory_peak_bytes > 0, "{report:?}");
         }
         other => panic!("unexpected {other:?}"),
     }
-    let gone = receive::<Reply>(socket).unwrap().unwrap().0;
+    let gone = rig.hear_all().0;
     assert!(matches!(gone, Reply::Gone { id: gone } if gone == id), "{gone:?}");
     let inner = rig.inner();
     let children = std::fs::read_to_string(format!("/proc/{inner}/task/{inner}/children")).unwrap();
@@ -184,7 +183,7 @@ fn a_fork_that_is_not_alone_ends_by_itself_whatever_it_said() {
     channels.listen();
     send(&rig.jailer.link.socket, &Request::Conclude { id, code: 7 }, &[]).unwrap();
     channels.say("go\n");
-    match receive::<Reply>(&rig.jailer.link.socket).unwrap().unwrap().0 {
+    match rig.hear_all().0 {
         // What it left behind may be dead by the time that its end is told.
         Reply::Exited { id: ended, report, .. } if ended == id => assert_eq!(report.wait_status, Some(3 << 8)),
         other => panic!("unexpected {other:?}"),
