@@ -6,6 +6,7 @@
 mod bench;
 mod cli;
 mod client;
+mod denials;
 mod forks;
 mod hostile;
 mod life;

@@ -24,6 +24,7 @@ pub mod input;
 pub mod output;
 pub mod pool;
 mod record;
+pub mod refusals;
 pub mod runner;
 pub mod session;
 pub mod spec;

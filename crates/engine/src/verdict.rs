@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use fumehood_wire::{GuestError, GuestResult};
+use fumehood_wire::{GuestError, GuestRefusal, GuestResult};
 
 use crate::backend::{Ended, ExitReport, FailedStep};
 use crate::execution::{Denial, ExecutionError, Fault, Outcome, Status};
@@ -28,6 +28,8 @@ pub(crate) enum KillReason {
 pub(crate) struct Observed<'a> {
     pub(crate) killed: Option<&'a KillReason>,
     pub(crate) exit: &'a ExitReport,
+    /// What it was refused.
+    pub(crate) refused: &'a [Denial],
     /// What the guest claims; `None` for plain programs, or when it never said anything.
     pub(crate) claim: Option<&'a GuestResult>,
     /// The runner was started (rather than a plain program).
@@ -52,6 +54,7 @@ pub(crate) struct Verdict {
     pub(crate) denials: Vec<Denial>,
 }
 
+const EPERM: i64 = 1;
 const EAGAIN: i64 = 11;
 const ENOSPC: i64 = 28;
 const EFBIG: i64 = 27;
@@ -67,6 +70,7 @@ const SIGSYS: i32 = 31;
 /// Decides.
 pub(crate) fn decide(observed: &Observed<'_>) -> Verdict {
     let mut verdict = end(observed);
+    verdict.denials.extend(observed.refused.iter().cloned());
     if observed.exit.process_limit_hits > 0 {
         verdict.denials.push(Denial {
             kind: "limit".to_owned(),
@@ -252,12 +256,16 @@ fn exception(claim: &GuestError, observed: &Observed<'_>) -> Verdict {
         failed(Outcome::ProcessLimit, Fault::Limit, String::new(), Some(remedy))
     } else if no_room || too_large {
         disk_limit(observed, String::new())
+    } else if let (Some(EPERM), Some(refused)) = (claim.errno, observed.refused.first()) {
+        let remedy = format!("{}: {}; instead: {}", refused.what, refused.rule, refused.remedy);
+        failed(Outcome::Denied, Fault::Policy, String::new(), Some(&remedy))
     } else {
         failed(Outcome::Exception, Fault::User, String::new(), None)
     };
     // Of a limit the host knows more than the guest: its name and how to raise it.
     let ours = verdict.error.take().and_then(|error| error.hint);
     let hint = ours.or_else(|| claim.hint.clone());
+    verdict.denials.extend(claim.refused.as_ref().and_then(claimed_denial));
     verdict.error = Some(ExecutionError {
         code: verdict.outcome.as_str().to_owned(),
         kind: claim.kind.clone(),
@@ -267,6 +275,24 @@ fn exception(claim: &GuestError, observed: &Observed<'_>) -> Verdict {
         hint,
     });
     verdict
+}
+
+/// What the interpreter says that the sandbox refused. Places and networks are refused by what is not there, of which the host sees nothing.
+fn claimed_denial(refused: &GuestRefusal) -> Option<Denial> {
+    let (rule, remedy) = match refused.kind.as_str() {
+        "network" => (
+            "there is no network in this sandbox",
+            "use data that is there: send files with the request or upload them to the session; packages belong into the image",
+        ),
+        "path" => (
+            "writable are /data, /tmp, /var/tmp, /home/sandbox and /dev/shm only, and the host's own files are not there",
+            "use the working directory (/data) or /tmp",
+        ),
+        _ => return None,
+    };
+    const MOST: usize = 300;
+    let what = refused.what.chars().take(MOST).collect();
+    Some(Denial { kind: refused.kind.clone(), what, rule: rule.to_owned(), remedy: remedy.to_owned() })
 }
 
 /// Name and meaning of a signal.
@@ -306,6 +332,7 @@ mod tests {
     fn verdict(killed: Option<KillReason>, exit: &ExitReport, claim: Option<GuestError>, disk_full: bool) -> Verdict {
         let claim = claim.map(|error| GuestResult { error: Some(error), exit_code: 0, ..GuestResult::default() });
         decide(&Observed {
+            refused: &[],
             killed: killed.as_ref(),
             exit,
             claim: claim.as_ref(),
@@ -357,6 +384,47 @@ mod tests {
         assert_eq!(verdict(None, &ended(Ended::Exited(1)), claim(EAGAIN), false).outcome, Outcome::Exception);
         assert_eq!(verdict(None, &ended(Ended::Exited(1)), claim(ENOSPC), true).outcome, Outcome::DiskLimit);
         assert_eq!(verdict(None, &ended(Ended::Exited(1)), claim(ENOSPC), false).outcome, Outcome::Exception);
+    }
+
+    #[test]
+    fn an_error_of_permission_is_a_denial_only_when_the_host_has_refused_something() {
+        let refused = Denial {
+            kind: "syscall".to_owned(),
+            what: "mount".to_owned(),
+            rule: "closed".to_owned(),
+            remedy: "copy files".to_owned(),
+        };
+        let told = |refused: &[Denial], errno| {
+            let claim = GuestResult { error: claim(errno), ..GuestResult::default() };
+            decide(&Observed {
+                refused,
+                killed: None,
+                exit: &ended(Ended::Exited(1)),
+                claim: Some(&claim),
+                runner: true,
+                begun: true,
+                disk_full: false,
+                timeout: Duration::from_secs(1),
+                limits: &limits(),
+                output_hard_bytes: 64 << 20,
+            })
+        };
+        let denied = told(std::slice::from_ref(&refused), EPERM);
+        assert_eq!((denied.outcome, denied.fault), (Outcome::Denied, Some(Fault::Policy)));
+        assert_eq!(denied.denials, std::slice::from_ref(&refused));
+        assert!(denied.error.unwrap().hint.unwrap().contains("copy files"));
+        assert_eq!(told(&[], EPERM).outcome, Outcome::Exception);
+        // Refused something, and failed for another reason.
+        let other = told(std::slice::from_ref(&refused), 2);
+        assert_eq!((other.outcome, other.denials.len()), (Outcome::Exception, 1));
+    }
+
+    #[test]
+    fn what_a_guest_says_it_was_refused_is_bounded_and_of_a_known_kind() {
+        let said = |kind: &str| GuestRefusal { kind: kind.to_owned(), what: "é".repeat(100_000) };
+        let denial = claimed_denial(&said("path")).unwrap();
+        assert!(denial.what.len() < 1000 && denial.rule.contains("/data"));
+        assert!(claimed_denial(&said("network")).is_some() && claimed_denial(&said("syscall")).is_none());
     }
 
     #[test]

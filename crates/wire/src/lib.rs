@@ -208,6 +208,20 @@ pub struct GuestError {
     /// For `OSError`: the number.
     #[serde(default)]
     pub errno: Option<i64>,
+    /// What the sandbox refused, where the exception is about that.
+    #[serde(default)]
+    pub refused: Option<GuestRefusal>,
+}
+
+/// Something that the guest says it was refused.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestRefusal {
+    /// `path` or `network`.
+    #[serde(default)]
+    pub kind: String,
+    /// The place, or what was to be reached.
+    #[serde(default)]
+    pub what: String,
 }
 
 /// Guest to host, last of an execution: what the guest claims came out.

@@ -6,6 +6,7 @@ import types
 
 from . import text
 from .hints import hint_for
+from .refused import refused_by
 
 TRACEBACK_LIMIT = 20_000
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -38,6 +39,7 @@ class ErrorReport:
             "traceback": self.lines,
             "hint": hint_for(e, self._network),
             "errno": number,
+            "refused": refused_by(e, self._network),
         }
 
 

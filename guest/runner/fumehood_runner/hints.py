@@ -79,7 +79,7 @@ def hint_for(exception, network=False):
 def _hint(exception, network):
     if isinstance(exception, ModuleNotFoundError):
         return _module(exception, network)
-    if not network and _is_network(exception):
+    if not network and is_network(exception):
         return NO_NETWORK
     for kind, explain in _KINDS:
         if isinstance(exception, kind):
@@ -450,7 +450,7 @@ def _raised_in(exception, basename):
     return False
 
 
-def _is_network(exception):
+def is_network(exception):
     """The exception or one it came from says that a connection or a name look-up failed."""
     seen = set()
     queue = [exception]

@@ -1,6 +1,7 @@
 """Errors: Python's text, the user's line, a hint."""
 
 import pytest
+from fumehood_runner.refused import refused_by
 
 
 def test_the_traceback_is_python_s_without_the_runner(run):
@@ -252,3 +253,44 @@ def test_a_network_error_gets_no_hint_where_there_is_a_network(run):
 def test_errno_is_reported(run):
     assert run("open('missing')").error["errno"] == 2
     assert run("1/0").error["errno"] is None
+
+
+def refusal_of(code, network=False):
+    namespace = {}
+    try:
+        exec(code, namespace)
+    except BaseException as e:
+        return refused_by(e, network)
+    raise AssertionError("nothing was raised")
+
+
+def test_a_place_that_was_refused_is_named():
+    assert refusal_of("raise OSError(30, 'Read-only file system', '/usr/x')") == {
+        "kind": "path",
+        "what": "/usr/x (Read-only file system)",
+    }
+    wrapped = "try:\n    raise PermissionError(13, 'Permission denied', b'/etc/x')\nexcept OSError as e:\n    raise ValueError('no') from e"
+    assert refusal_of(wrapped) == {"kind": "path", "what": "/etc/x (Permission denied)"}
+    # Of a call without a place the host knows more.
+    assert refusal_of("raise PermissionError(1, 'Operation not permitted')") is None
+    assert refusal_of("open('/nonexistent/file')") is None
+
+
+def test_the_way_out_that_was_refused_is_named():
+    unreachable = "import socket\nraise OSError(101, 'Network is unreachable')"
+    assert refusal_of(unreachable) == {
+        "kind": "network",
+        "what": "connecting to the outside ([Errno 101] Network is unreachable)",
+    }
+    assert refusal_of(unreachable, network=True) is None
+    with_address = "import urllib.request, urllib.error, socket\ne = urllib.error.URLError(socket.gaierror(-3, 'Temporary failure'))\ne.url = 'http://example.com/x'\nraise e"
+    assert refusal_of(with_address) == {"kind": "network", "what": "connecting to http://example.com/x"}
+    # Nobody listens on a port of the sandbox itself.
+    assert refusal_of("raise ConnectionRefusedError(111, 'Connection refused')") is None
+
+
+def test_no_exception_can_break_what_is_said_of_refusals():
+    hostile = "class E(OSError):\n    filename = property(lambda s: 1 / 0)\nraise E(13, 'x')"
+    assert refusal_of(hostile) is None
+    loop = "a = ValueError()\nb = ValueError()\na.__cause__ = b\nb.__cause__ = a\nraise a"
+    assert refusal_of(loop) is None

@@ -17,6 +17,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use utoipa::ToSchema;
 
+use crate::execution::Denial;
 use crate::spec::{ExecutionSpec, FieldError, IsolationLevel};
 
 pub mod process;
@@ -80,6 +81,11 @@ pub trait Control: Send + Sync {
     /// Waits until every interrupt asked for has been sent, so that none of them strikes what begins afterwards. Whether there were any since the last time.
     fn settled(&self) -> BoxFuture<'_, bool> {
         Box::pin(std::future::ready(false))
+    }
+
+    /// What programs in it were refused since this was asked last.
+    fn refusals(&self) -> Vec<Denial> {
+        Vec::new()
     }
 
     /// The program has said that it ends now with this exit code, and nothing of what it does afterwards counts: whoever can tell its end at once,

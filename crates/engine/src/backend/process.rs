@@ -27,11 +27,14 @@ use super::{
     Backend, BackendReport, Control, Counters, Ended, ExitReport, FailedStep, Guest, Interpreter, KeptSandbox, Meter,
     Programs, Sandbox, SandboxProcess, SandboxSpec, StartError, Usage,
 };
+use crate::execution::Denial;
 use crate::image::Image;
+use crate::refusals::Refusals;
 use crate::spec::{ExecutionSpec, FieldError, IsolationLevel, Language};
 
 mod base;
 mod processes;
+mod refused;
 mod zygote;
 
 pub use zygote::ZygoteConfig;
@@ -80,6 +83,8 @@ struct Waiting {
     pausing: HashMap<u64, oneshot::Sender<Result<(), StartError>>>,
     /// Who counts the interrupts of a sandbox that is kept.
     interrupts: HashMap<u64, Arc<watch::Sender<Interrupts>>>,
+    /// Where it is noted what a sandbox is refused.
+    refusals: HashMap<u64, Arc<Refusals>>,
     zygotes: HashMap<u64, Listener>,
 }
 
@@ -173,13 +178,15 @@ impl ProcessBackend {
         let (started_sender, started) = oneshot::channel();
         let (exit_sender, mut exit) = oneshot::channel();
         let interrupts = Arc::new(watch::Sender::new(Interrupts::default()));
+        let refusals = Arc::<Refusals>::default();
         {
             let mut waiting = self.shared.waiting.lock();
             waiting.starting.insert(id, started_sender);
             waiting.exits.insert(id, exit_sender);
             waiting.interrupts.insert(id, Arc::clone(&interrupts));
+            waiting.refusals.insert(id, Arc::clone(&refusals));
         }
-        let remote = Remote { id, shared: Arc::clone(&self.shared), interrupts, _base: Arc::clone(&base) };
+        let remote = Remote { id, shared: Arc::clone(&self.shared), interrupts, refusals, _base: Arc::clone(&base) };
         let request = Request::Spawn(Box::new(jail_spec));
         if !self.shared.ask(Outgoing { request, fds: Vec::new() }) {
             return Err(step("ask the jailer", &"it is being restarted"));
@@ -220,15 +227,17 @@ impl ProcessBackend {
         let (started_sender, started) = oneshot::channel();
         let (exit_sender, mut exit) = oneshot::channel();
         let (gone_sender, gone) = oneshot::channel();
+        let refusals = Arc::<Refusals>::default();
         {
             let mut waiting = self.shared.waiting.lock();
             waiting.starting.insert(id, started_sender);
             waiting.exits.insert(id, exit_sender);
             waiting.going.insert(id, gone_sender);
+            waiting.refusals.insert(id, Arc::clone(&refusals));
         }
         // From here on dropping this future kills the sandbox.
         let interrupts = Arc::default();
-        let remote = Remote { id, shared: Arc::clone(&self.shared), interrupts, _base: Arc::clone(&base) };
+        let remote = Remote { id, shared: Arc::clone(&self.shared), interrupts, refusals, _base: Arc::clone(&base) };
         let outgoing = Outgoing { request: Request::Spawn(Box::new(jail_spec)), fds: inside };
         if !self.shared.ask(outgoing) {
             return Err(step("ask the jailer", &"it is being restarted"));
@@ -435,6 +444,7 @@ struct Remote {
     id: u64,
     shared: Arc<Shared>,
     interrupts: Arc<watch::Sender<Interrupts>>,
+    refusals: Arc<Refusals>,
     /// In use as long as this is.
     _base: Arc<Base>,
 }
@@ -481,6 +491,10 @@ impl Control for Remote {
         .boxed()
     }
 
+    fn refusals(&self) -> Vec<Denial> {
+        self.refusals.take()
+    }
+
     fn conclude(&self, code: u8) {
         self.shared.ask(Outgoing { request: Request::Conclude { id: self.id, code }, fds: Vec::new() });
     }
@@ -492,6 +506,7 @@ impl Drop for Remote {
             let mut waiting = self.shared.waiting.lock();
             waiting.starting.remove(&self.id);
             waiting.forget_programs(self.id);
+            waiting.refusals.remove(&self.id);
             // Still there: the jailer has not reported the end.
             waiting.exits.remove(&self.id).is_none()
         };
@@ -662,6 +677,7 @@ impl Shared {
         waiting.programs.clear();
         waiting.pausing.clear();
         waiting.interrupts.clear();
+        waiting.refusals.clear();
         for (_, exit) in waiting.exits.drain() {
             // Whoever waited may have given up.
             exit.send(ExitReport { lost: true, ..ExitReport::default() }).ok();
@@ -686,6 +702,13 @@ impl Shared {
                 }
                 if let Some(exit) = waiting.exits.remove(&id) {
                     exit.send(translate(report)).ok();
+                }
+            }
+            Reply::Listening { id, .. } => {
+                // Nobody asks any more: the descriptor is closed here, and the kernel refuses by itself.
+                let refusals = self.waiting.lock().refusals.get(&id).map(Arc::clone);
+                if let (Some(refusals), Some(listener)) = (refusals, fds.pop()) {
+                    refused::attend(listener, refusals);
                 }
             }
             Reply::Begun { id, program } => {

@@ -213,6 +213,8 @@ pub(crate) async fn drive_in_session(job: Job<'_>, live: Live, site: Site<'_>) -
     let place = (site.owner, None);
     let mut follower = Follower::on(&job, Arc::clone(&site.control), live, disk, place, Mode::Cell, now);
     follower.program = site.program;
+    // What threads of earlier executions were refused meanwhile is not this one's.
+    follower.control.refusals();
     if site.control.settled().await {
         follower.send(&HostFrame::Settle, None);
     }
@@ -777,7 +779,9 @@ impl<'a> Follower<'a> {
 
     async fn conclude(&mut self, report: &ExitReport, ended: Instant) -> Execution {
         let Job { means, record, spec, .. } = self.job;
+        let refused = self.control.refusals();
         let Verdict { status, outcome, fault, exit_code, error, denials } = verdict::decide(&Observed {
+            refused: &refused,
             killed: self.killed.as_ref(),
             exit: report,
             claim: self.claim.as_ref(),
