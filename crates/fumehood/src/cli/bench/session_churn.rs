@@ -234,11 +234,12 @@ impl<'a> User<'a> {
             Act::ClientGone => {
                 let body = json!({"code": format!("import time\nx = {number}\ntime.sleep(0.1)")}).to_string();
                 let path = format!("{}/executions", self.path);
-                let gone =
-                    tokio::time::timeout(Duration::from_millis(30), self.connection.post(&path, body.into())).await;
-                // The connection goes with the request that waits on it, the execution stays.
+                // Its head says that the execution was accepted: before that a client that goes takes its request with it.
+                let answer = self.connection.send(Method::POST, &path, "text/event-stream", body.into()).await?;
+                ensure!(answer.status().is_success(), "it answered {}", answer.status());
+                drop(answer);
+                // The connection goes with the answer that nobody reads, the execution stays.
                 self.connection = self.address.connect().await?;
-                ensure!(gone.is_err(), "it answered before it could have");
                 self.value = Some(number);
                 self.look().await?;
             }
