@@ -87,3 +87,18 @@ fn refused_places_and_ways_out_are_named() {
     assert!(what.contains("unreachable"), "{what}");
     assert!(out["denials"][0]["remedy"].as_str().unwrap().contains("upload"), "{}", brief(&out));
 }
+
+#[test]
+fn a_timeout_says_where_the_code_was() {
+    let Some(server) = forking(&[]) else { return };
+    let code = "x = 0\ndef count():\n    global x\n    while True:\n        x += 1\ncount()";
+    let ended = server.execute(code, json!({"timeout_ms": 300}));
+    assert_eq!((&ended["outcome"], &ended["fault"]), (&json!("timed_out"), &json!("limit")), "{}", brief(&ended));
+    let line = ended["error"]["line"].as_u64().unwrap_or(0);
+    assert!((4..=5).contains(&line), "{}", brief(&ended));
+    // Whoever does not listen is ended all the same.
+    let deaf = "import time\nwhile True:\n    try:\n        while True: time.sleep(0.01)\n    except KeyboardInterrupt: print('never mind')";
+    let ended = server.execute(deaf, json!({"timeout_ms": 300}));
+    assert_eq!(ended["outcome"], "timed_out", "{}", brief(&ended));
+    assert!(ended["metrics"]["duration_ms"].as_f64().unwrap() < 5000.0, "{}", brief(&ended));
+}

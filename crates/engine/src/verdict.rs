@@ -168,13 +168,19 @@ fn timed_out(observed: &Observed<'_>) -> Verdict {
         message.push_str(", with the process limit refusing new processes");
     }
     let remedy = "make the code faster, or raise timeout_ms";
-    let verdict = failed(Outcome::TimedOut, Fault::Limit, message, Some(remedy));
+    let mut verdict = failed(Outcome::TimedOut, Fault::Limit, message, Some(remedy));
+    // It was interrupted before it was ended, and says where it was.
+    if let (Some(error), Some(claim)) = (&mut verdict.error, observed.claim.and_then(|claim| claim.error.as_ref())) {
+        error.line = claim.line;
+        error.traceback.clone_from(&claim.traceback);
+    }
     limit(verdict, "running on", format!("timeout_ms = {milliseconds}"), remedy)
 }
 
 fn out_of_memory(observed: &Observed<'_>) -> Verdict {
     let megabytes = observed.limits.memory_bytes >> 20;
-    let message = format!("the memory limit of {megabytes} MB was reached and the kernel ended the program");
+    let ended = if observed.exit.ended.is_some() { "the program" } else { "the program and all that it had started" };
+    let message = format!("the memory limit of {megabytes} MB was reached and the kernel ended {ended}");
     let remedy = "work on less data at once, use smaller types, or raise limits.memory_mb; files in the workspace count as memory";
     let verdict = failed(Outcome::OomKilled, Fault::Limit, message, Some(remedy));
     limit(verdict, "more memory", format!("limits.memory_mb = {megabytes}"), remedy)

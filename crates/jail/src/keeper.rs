@@ -806,7 +806,7 @@ impl State {
     }
 
     fn interrupt(&self, id: u64) {
-        let Some(sandbox) = self.sandboxes.get(&id).filter(|sandbox| sandbox.keep) else { return };
+        let Some(sandbox) = self.sandboxes.get(&id) else { return };
         // What ended a moment ago needs none.
         match (&sandbox.program, &sandbox.report) {
             (Program::Forked(program, _), _) => drop(pidfd_send_signal(program, Signal::INT)),

@@ -171,7 +171,7 @@ pub enum Request {
         /// The program is a fork of this zygote, which owns the sandbox ([`JailSpec::zygote`]); otherwise the sandbox's `argv` is executed.
         zygote: Option<u64>,
     },
-    /// Send SIGINT to the program of a sandbox that is kept. `Interrupted` follows, whether or not there was one.
+    /// Send SIGINT to the program of a sandbox that is kept, or one that was forked. `Interrupted` follows, whether or not there was one.
     Interrupt {
         /// The sandbox.
         id: u64,

@@ -75,8 +75,10 @@ pub trait Control: Send + Sync {
     /// Somebody needs it now, if it was started to wait ([`SandboxSpec::waits`]).
     fn hurry(&self) {}
 
-    /// Sends SIGINT to the program, where it is one of a sandbox that is kept.
-    fn interrupt(&self) {}
+    /// Sends SIGINT to the program, where it is one of a sandbox that is kept or was forked. Whether it is.
+    fn interrupt(&self) -> bool {
+        false
+    }
 
     /// Waits until every interrupt asked for has been sent, so that none of them strikes what begins afterwards. Whether there were any since the last time.
     fn settled(&self) -> BoxFuture<'_, bool> {

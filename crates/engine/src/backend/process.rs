@@ -186,7 +186,14 @@ impl ProcessBackend {
             waiting.interrupts.insert(id, Arc::clone(&interrupts));
             waiting.refusals.insert(id, Arc::clone(&refusals));
         }
-        let remote = Remote { id, shared: Arc::clone(&self.shared), interrupts, refusals, _base: Arc::clone(&base) };
+        let remote = Remote {
+            id,
+            shared: Arc::clone(&self.shared),
+            interrupts,
+            refusals,
+            interruptible: true,
+            _base: Arc::clone(&base),
+        };
         let request = Request::Spawn(Box::new(jail_spec));
         if !self.shared.ask(Outgoing { request, fds: Vec::new() }) {
             return Err(step("ask the jailer", &"it is being restarted"));
@@ -237,7 +244,14 @@ impl ProcessBackend {
         }
         // From here on dropping this future kills the sandbox.
         let interrupts = Arc::default();
-        let remote = Remote { id, shared: Arc::clone(&self.shared), interrupts, refusals, _base: Arc::clone(&base) };
+        let remote = Remote {
+            id,
+            shared: Arc::clone(&self.shared),
+            interrupts,
+            refusals,
+            interruptible: zygote.is_some(),
+            _base: Arc::clone(&base),
+        };
         let outgoing = Outgoing { request: Request::Spawn(Box::new(jail_spec)), fds: inside };
         if !self.shared.ask(outgoing) {
             return Err(step("ask the jailer", &"it is being restarted"));
@@ -445,6 +459,8 @@ struct Remote {
     shared: Arc<Shared>,
     interrupts: Arc<watch::Sender<Interrupts>>,
     refusals: Arc<Refusals>,
+    /// The jailer knows its program.
+    interruptible: bool,
     /// In use as long as this is.
     _base: Arc<Base>,
 }
@@ -469,10 +485,13 @@ impl Control for Remote {
         self.shared.ask(Outgoing { request: Request::Hurry { id: self.id }, fds: Vec::new() });
     }
 
-    fn interrupt(&self) {
-        if self.shared.ask(Outgoing { request: Request::Interrupt { id: self.id }, fds: Vec::new() }) {
+    fn interrupt(&self) -> bool {
+        let asked = self.interruptible
+            && self.shared.ask(Outgoing { request: Request::Interrupt { id: self.id }, fds: Vec::new() });
+        if asked {
             self.interrupts.send_modify(|interrupts| interrupts.asked += 1);
         }
+        asked
     }
 
     fn settled(&self) -> BoxFuture<'_, bool> {

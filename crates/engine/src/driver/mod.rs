@@ -223,6 +223,8 @@ pub(crate) async fn drive_in_session(job: Job<'_>, live: Live, site: Site<'_>) -
 
 /// An interpreter that was interrupted has so long to come to itself.
 const INTERRUPT_PATIENCE: Duration = Duration::from_secs(1);
+/// One that is interrupted before it is killed has so long to say where it was.
+const LAST_WORDS: Duration = Duration::from_millis(50);
 /// It is interrupted again so often meanwhile: code may have swallowed one, or been within a callback that does.
 const INTERRUPT_AGAIN: Duration = Duration::from_millis(250);
 
@@ -247,6 +249,8 @@ struct Follower<'a> {
     running: Option<Instant>,
     deadline: Instant,
     killed: Option<KillReason>,
+    /// It was interrupted and may say where it was.
+    last_words: bool,
     /// In a session: an interpreter that does not heed interrupts is given up then.
     given_up: Option<Instant>,
     claim: Option<GuestResult>,
@@ -314,6 +318,7 @@ impl<'a> Follower<'a> {
             running: None,
             deadline: Instant::now() + job.means.config.start_timeout,
             killed: None,
+            last_words: false,
             given_up: None,
             claim: None,
             display_bytes: 0,
@@ -404,16 +409,26 @@ impl<'a> Follower<'a> {
                 Seen::Stderr => self.drain(Stream::Stderr),
                 Seen::Frames(read) => self.take_frames(read),
                 Seen::Exit(report) => break report,
-                Seen::Deadline => {
-                    let reason = if self.running.is_some() { KillReason::TimedOut } else { KillReason::StartTimeout };
-                    self.end(reason);
-                }
+                Seen::Deadline if self.running.is_none() => self.end(KillReason::StartTimeout),
+                Seen::Deadline => self.time_out(),
                 Seen::Cancel => self.end(KillReason::Cancelled),
             }
         };
         let ended = Instant::now();
         self.take_the_rest();
         self.conclude(&report, ended).await
+    }
+
+    /// Ends what has run too long. An interpreter is interrupted first, so that it can say where it was; it has no time for more.
+    fn time_out(&mut self) {
+        let asked = self.killed.is_none() && self.runner && self.claim.is_none() && self.control.interrupt();
+        self.killed.get_or_insert(KillReason::TimedOut);
+        self.last_words = asked;
+        if asked {
+            self.deadline = Instant::now() + LAST_WORDS;
+        } else {
+            self.control.kill();
+        }
     }
 
     /// Writes files and lets the program start.
@@ -449,7 +464,7 @@ impl<'a> Follower<'a> {
     async fn next(&mut self) -> Seen {
         let stopping = self.killed.is_some();
         // In a session the end is asked for again and again.
-        let over = stopping && self.mode == Mode::Script;
+        let over = stopping && self.mode == Mode::Script && !self.last_words;
         let frames = async {
             match &self.live.frames {
                 // Only readiness: the bytes are read after the pipes were drained.
@@ -620,6 +635,9 @@ impl<'a> Follower<'a> {
                         self.control.conclude(code);
                     }
                     self.claim = Some(*result);
+                    if self.last_words {
+                        self.time_out();
+                    }
                 }
             }
         }
