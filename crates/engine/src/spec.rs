@@ -60,8 +60,8 @@ pub enum Language {
     Command,
 }
 
-/// Lowest isolation level accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+/// Lowest isolation level accepted. In the order of strength, after `auto`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IsolationLevel {
     /// The default of the template.
