@@ -60,7 +60,9 @@ fn the_doctor_says_what_results_will_say() {
 fn the_doctor_tells_people_and_leaves_nothing_behind() {
     let data = tempfile::tempdir().unwrap();
     let nowhere = data.path().join("not/there");
-    let output = Command::new(BINARY).args(["doctor", "--all", "--data-dir"]).arg(&nowhere).output().unwrap();
+    let mut doctor = Command::new(BINARY);
+    doctor.args(["doctor", "--all", "--data-dir"]).arg(&nowhere).arg("--images-dir").arg(nowhere.join("images"));
+    let output = doctor.output().unwrap();
     let said = text(&output.stdout);
     assert!(said.contains("\nprocess ") && said.contains("LEVEL") && said.contains("landlock scopes"), "{said}");
     assert!(said.contains("image: NOT USABLE: there is no image"), "{said}");
@@ -140,32 +142,38 @@ impl Drop for Freezer {
     }
 }
 
-#[test]
-fn a_new_jailer_that_lacks_what_is_required_is_not_used() {
-    let Some(groups) = Groups::prepare_for("restart") else { return };
+/// A server of a user who may freeze groups of version 1, which can be taken away from a running server. Prints a skip where there is none.
+fn server_that_may_freeze(groups: &Groups, variables: &[&str]) -> Option<(Server, Freezer)> {
     let Some(parent) = &groups.parent else {
-        return println!(
-            "SKIPPED weaker jailer: version 2 gives nothing that could be taken away from a running server"
-        );
+        println!("SKIPPED weaker jailer: version 2 gives nothing that could be taken away from a running server");
+        return None;
     };
     let freezer = Freezer(Path::new("/sys/fs/cgroup/freezer").join(parent));
     if let Err(error) = std::fs::create_dir(&freezer.0) {
-        return println!("SKIPPED weaker jailer: {error}");
+        println!("SKIPPED weaker jailer: {error}");
+        return None;
     }
     freezer.give(USER_ID);
     let (folder, binary) = home();
     let folders = folders(&folder.path().join("data"));
     let binary = binary.display().to_string();
-    let words = [
-        "FUMEHOOD_ISOLATION_REQUIRE=pause",
+    let words = variables.iter().copied().chain([
         "FUMEHOOD_ZYGOTE__ENABLED=false",
         &binary,
         "serve",
         "--listen",
         "127.0.0.1:0",
-    ];
-    let words: Vec<&str> = words.into_iter().chain(folders.iter().map(String::as_str)).collect();
-    let Some(server) = Server::spawn(groups.command(&words), folder) else { return };
+    ]);
+    let words: Vec<&str> = words.chain(folders.iter().map(String::as_str)).collect();
+    Some((Server::spawn(groups.command(&words), folder)?, freezer))
+}
+
+#[test]
+fn a_new_jailer_that_lacks_what_is_required_is_not_used() {
+    let Some(groups) = Groups::prepare_for("restart") else { return };
+    let Some((server, freezer)) = server_that_may_freeze(&groups, &["FUMEHOOD_ISOLATION_REQUIRE=pause"]) else {
+        return;
+    };
     assert_eq!(server.get("/ready").0, 200);
 
     freezer.give(0);
@@ -178,6 +186,21 @@ fn a_new_jailer_that_lacks_what_is_required_is_not_used() {
     freezer.give(USER_ID);
     wait_for(|| (server.get("/ready").0 == 200).then_some(()));
     server.succeed("1", serde_json::json!({}));
+}
+
+#[test]
+fn results_say_what_the_present_jailer_gives_and_not_the_first() {
+    let Some(groups) = Groups::prepare_for("present") else { return };
+    let Some((server, freezer)) = server_that_may_freeze(&groups, &[]) else { return };
+    let pause = || server.succeed("1", serde_json::json!({}))["isolation"]["features"]["pause"].clone();
+    assert_eq!(pause(), "freezer");
+
+    freezer.give(0);
+    let [_, before] = jailer(&server);
+    kill(before);
+    wait_for(|| server.log().contains("a new one is started").then_some(()));
+    wait_for(|| (server.get("/ready").0 == 200).then_some(()));
+    assert!(pause().as_str().unwrap().starts_with("none"), "{}", pause());
 }
 
 /// Runs the doctor as a user in a user namespace of its own, after `script` has taken something away from it there.

@@ -60,7 +60,8 @@ pub enum Language {
     Command,
 }
 
-/// Lowest isolation level accepted. In the order of strength, after `auto`.
+/// Lowest isolation level accepted.
+// In the order of strength, which comparisons go by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IsolationLevel {

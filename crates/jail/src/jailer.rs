@@ -85,20 +85,27 @@ impl Jailer {
         sys::pass_descriptor(&mut command, raw, SOCKET);
         // Process 1 of every sandbox keeps this name, which should tell nothing about the host's folders.
         command.arg0(NAME);
-        let process = command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+        let mut process = command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         drop(theirs);
         send(&ours, &Request::Configure(config.clone()), &[])?;
-        match receive::<Reply>(&ours)? {
+        let error = match receive::<Reply>(&ours)? {
             Some((Reply::Ready { features, own_uids }, _)) => {
-                Ok(Self { link: JailerLink { socket: ours, features, own_uids }, process })
+                return Ok(Self { link: JailerLink { socket: ours, features, own_uids }, process });
             }
-            Some((Reply::Unusable(error), _)) => {
-                // Here, where the host is in sight: the jailer may be in namespaces of its own already.
+            Some((Reply::Unusable(error), _)) => Some(error),
+            _ => None,
+        };
+        // It ends by itself; not waited for, every attempt would leave a zombie.
+        drop(ours);
+        process.wait()?;
+        Err(match error {
+            Some(error) => {
+                // Here, where the host is in sight: the jailer was in namespaces of its own, perhaps.
                 let remedy = Facts::take(config, None).remedy_for(&error);
-                Err(Unusable { error, remedy }.into())
+                Unusable { error, remedy }.into()
             }
-            _ => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the jailer ended before it was ready").into()),
-        }
+            None => io::Error::new(io::ErrorKind::UnexpectedEof, "the jailer ended before it was ready").into(),
+        })
     }
 }
 

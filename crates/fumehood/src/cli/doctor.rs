@@ -51,7 +51,7 @@ fn told(report: &Report, all: bool) -> String {
         false => format!("not met: {}", report.floor.unmet.join("; ")),
     };
     let layers: String = report.floor.require.iter().map(|layer| format!(", {layer}")).collect();
-    let _infallible = writeln!(text, "\nasked for: {}{layers}; {asked}", report.floor.level);
+    let _infallible = writeln!(text, "\nthe configuration asks for: {}{layers}; {asked}", report.floor.level);
     for (what, check) in [("image", &report.image), ("data", &report.data_dir)] {
         let state = if check.ok { "" } else { "NOT USABLE: " };
         let _infallible = writeln!(text, "{what}: {state}{}", escaped(&check.detail));

@@ -107,14 +107,19 @@ fn words(text: &str, separator: char) -> Vec<String> {
     text.trim().split(separator).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// A new `/proc` may be mounted in a user namespace only where nothing of the present one is covered.
+/// A new `/proc` may be mounted in a user namespace only where there is one of which nothing is covered; LXC keeps one aside for that.
 fn covered_proc(mounts: &[Mount]) -> Vec<String> {
-    let below = mounts.iter().map(|mount| mount.point.as_str());
-    let mut covered: Vec<String> =
-        below.filter(|point| point.starts_with("/proc/") && !USUAL.contains(point)).map(str::to_owned).collect();
-    covered.sort();
-    covered.dedup();
-    covered
+    let whole = mounts.iter().filter(|mount| mount.kind == "proc" && mount.root == "/");
+    let covers = |proc: &Mount| {
+        let below = format!("{}/", proc.point);
+        let points = mounts.iter().map(|mount| mount.point.as_str());
+        points
+            .filter(|point| point.starts_with(&below) && !USUAL.contains(point))
+            .map(str::to_owned)
+            .collect::<BTreeSet<_>>()
+    };
+    let fewest = whole.map(covers).min_by_key(BTreeSet::len);
+    fewest.unwrap_or_default().into_iter().collect()
 }
 
 fn memory_available(meminfo: &str) -> Option<u64> {
@@ -129,11 +134,14 @@ mod tests {
     #[test]
     fn what_a_machine_mounts_below_proc_covers_nothing() {
         let text = "\
+22 28 0:21 / /proc rw,nosuid - proc proc rw
 40 22 0:36 / /proc/sys/fs/binfmt_misc rw,relatime shared:14 - autofs systemd-1 rw
 41 22 0:21 /bus /proc/bus ro,nosuid - proc proc rw
 42 22 0:50 / /proc/acpi ro,relatime - tmpfs tmpfs ro
 43 22 0:50 / /procession rw - tmpfs tmpfs rw";
         assert_eq!(covered_proc(&Mount::parse(text)), ["/proc/acpi", "/proc/bus"]);
+        let aside = format!("{text}\n50 22 0:60 / /dev/.lxc/proc rw - proc proc rw");
+        assert!(covered_proc(&Mount::parse(&aside)).is_empty());
     }
 
     #[test]

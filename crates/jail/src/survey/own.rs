@@ -17,6 +17,8 @@ pub struct Own {
     pub seccomp_filters: u32,
     /// Profile of AppArmor or context of SELinux that confines it.
     pub confined_by: Option<String>,
+    /// There is a profile of AppArmor for it, if only one that confines nothing.
+    pub profiled: bool,
     /// Ids there are: first inside, first outside, how many.
     pub ids: Vec<(u32, u32, u32)>,
     /// Descriptors, at most; `None` for no limit.
@@ -31,8 +33,10 @@ impl Own {
         let status = read("/proc/self/status");
         let limits = read("/proc/self/limits");
         let label = files.read("/proc/self/attr/apparmor/current").or_else(|| files.read("/proc/self/attr/current"));
+        let label = label.unwrap_or_default();
         Self {
-            confined_by: confinement(&label.unwrap_or_default()),
+            confined_by: confinement(&label),
+            profiled: !matches!(label.trim_matches(['\0', '\n', ' ']), "" | "unconfined"),
             ids: id_map(&read("/proc/self/uid_map")),
             open_files: hard_limit(&limits, "Max open files"),
             processes: hard_limit(&limits, "Max processes"),

@@ -433,7 +433,7 @@ impl Trouble {
             () if !kernel.namespaces.contains("user") => Some(OldKernel),
             () if ordinary && kernel.userns_clone == Some(false) => Some(UserNamespacesForRootOnly),
             () if findings::filtered(facts, "unshare") || findings::filtered(facts, "clone3") => Some(CallsFiltered),
-            () if ordinary && kernel.apparmor_restricts_userns && facts.own.confined_by.is_none() => {
+            () if ordinary && kernel.apparmor_restricts_userns && !facts.own.profiled => {
                 Some(UserNamespacesWithoutRights)
             }
             () => None,

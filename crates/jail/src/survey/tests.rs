@@ -165,7 +165,9 @@ fn ubuntu_24_04_names_apparmor_when_an_ordinary_user_gets_no_rights_in_user_name
     assert!(finding(&facts, "delegation").detail.ends_with("run-r3f0b8.scope"));
     // Root, and one whose program has a profile, are not restricted.
     let root = Own { uid: 0, capabilities: u64::MAX, ..facts.own.clone() };
-    assert_eq!(Trouble::of_user_namespaces(&Facts { own: root, ..facts }), None);
+    assert_eq!(Trouble::of_user_namespaces(&Facts { own: root, ..facts.clone() }), None);
+    let profiled = Own { profiled: true, ..facts.own.clone() };
+    assert_eq!(Trouble::of_user_namespaces(&Facts { own: profiled, ..facts }), None);
 }
 
 #[test]
