@@ -62,7 +62,7 @@ struct Shared {
     /// To the jailer; `None` while there is none.
     requests: Mutex<Option<mpsc::UnboundedSender<Outgoing>>>,
     /// What the present jailer, or the last, gives its sandboxes.
-    features: Mutex<Arc<BTreeMap<String, String>>>,
+    features: Mutex<BTreeMap<String, String>>,
     waiting: Mutex<Waiting>,
     next_id: AtomicU64,
 }
@@ -112,12 +112,7 @@ impl ProcessBackend {
         shared_dir: Option<String>,
     ) -> std::io::Result<Self> {
         let own_uids = link.own_uids;
-        let shared = Arc::new(Shared {
-            requests: Mutex::new(None),
-            features: Mutex::default(),
-            waiting: Mutex::default(),
-            next_id: AtomicU64::new(1),
-        });
+        let shared = Arc::new(Shared { next_id: AtomicU64::new(1), ..Shared::default() });
         let conversation = shared.begin(link)?;
         // Ends with the runtime; the socket goes with it, and the jailer with the socket.
         tokio::spawn(supervise(Arc::clone(&shared), conversation, launch));
@@ -646,7 +641,7 @@ impl Shared {
         socket.set_nonblocking(true)?;
         let socket = UnixDatagram::from_std(socket)?;
         let (requests, outgoing) = mpsc::unbounded_channel();
-        *self.features.lock() = Arc::new(link.features.into_iter().collect());
+        *self.features.lock() = link.features.into_iter().collect();
         *self.requests.lock() = Some(requests);
         Ok(Conversation { socket, outgoing })
     }
@@ -795,7 +790,7 @@ fn detail(error: &fumehood_jail::JailError) -> String {
 
 impl Backend for ProcessBackend {
     fn report(&self) -> BackendReport {
-        BackendReport { level: IsolationLevel::Process, features: BTreeMap::clone(&self.shared.features.lock()) }
+        BackendReport { level: IsolationLevel::Process, features: self.shared.features.lock().clone() }
     }
 
     fn unavailable(&self) -> Option<String> {
