@@ -48,7 +48,8 @@ macro_rules! facts {
     };
     ($name:literal, $parent:expr) => {{
         let fixture = Fixture::parse(include_str!(concat!("fixtures/", $name, ".txt")));
-        let config = JailerConfig { uid_base: 700_000, uid_count: 65_536, cgroup_parent: $parent };
+        let mut config = JailerConfig { uid_base: 700_000, uid_count: 65_536, ..JailerConfig::default() };
+        config.cgroup_parent = $parent;
         Facts::of(&fixture, fixture.probes.clone(), &config)
     }};
 }
