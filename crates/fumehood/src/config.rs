@@ -47,7 +47,7 @@ pub(crate) struct Config {
     pub(crate) images_dir: Option<PathBuf>,
     /// Least isolation with which anything is run: a node that offers less does not start.
     pub(crate) isolation_floor: Floor,
-    /// Layers that must be in force, of those that some hosts lack: `own_uid`, `landlock`, `landlock_scopes`, `swap_limit`, `pause`. A node that lacks one does
+    /// Layers that must be in force, of those that some hosts lack: `own_uid`, `landlock`, `landlock_scopes`, `refused_calls`, `swap_limit`, `pause`. A node that lacks one does
     /// not start. `fumehood doctor` tells what there is; all other layers are always in force.
     #[schemars(with = "Vec<String>")]
     pub(crate) isolation_require: Vec<Requirement>,

@@ -20,6 +20,8 @@ pub enum Requirement {
     Landlock,
     /// Landlock restricts signals and abstract sockets.
     LandlockScopes,
+    /// The host hears of system calls that were refused.
+    RefusedCalls,
     /// Swapped memory counts against the memory limit.
     SwapLimit,
     /// Sandboxes can be made to stand still.
@@ -59,7 +61,8 @@ impl fmt::Display for Requirement {
 
 impl Requirement {
     /// Every one.
-    pub const ALL: [Self; 5] = [Self::OwnUid, Self::Landlock, Self::LandlockScopes, Self::SwapLimit, Self::Pause];
+    pub const ALL: [Self; 6] =
+        [Self::OwnUid, Self::Landlock, Self::LandlockScopes, Self::RefusedCalls, Self::SwapLimit, Self::Pause];
 
     /// Its name, as in JSON.
     #[must_use]
@@ -68,6 +71,7 @@ impl Requirement {
             Self::OwnUid => "own_uid",
             Self::Landlock => "landlock",
             Self::LandlockScopes => "landlock_scopes",
+            Self::RefusedCalls => "refused_calls",
             Self::SwapLimit => "swap_limit",
             Self::Pause => "pause",
         }
@@ -80,6 +84,7 @@ impl Requirement {
             Self::LandlockScopes => {
                 "a second, independent line between a sandbox and signals or abstract sockets of others"
             }
+            Self::RefusedCalls => "results say which system call was refused, and what to do instead",
             Self::SwapLimit => "a sandbox at its memory limit cannot push the rest into the host's swap",
             Self::Pause => "idle sessions can be paused",
         }
@@ -91,6 +96,7 @@ impl Requirement {
             Self::OwnUid => ("host_uid", |state| state.starts_with("own ")),
             Self::Landlock => ("landlock", |state| landlock_version(state) >= 1),
             Self::LandlockScopes => ("landlock", |state| landlock_version(state) >= 6),
+            Self::RefusedCalls => ("refused_calls", |state| state == "told"),
             Self::SwapLimit => ("swap", |state| state == "limited" || state.starts_with("none ")),
             Self::Pause => ("pause", |state| matches!(state, "freezer" | "cgroup.freeze")),
         };
@@ -102,6 +108,7 @@ impl Requirement {
         match self {
             Self::OwnUid => Trouble::SharedUid,
             Self::Landlock | Self::LandlockScopes => Trouble::of_landlock(facts),
+            Self::RefusedCalls => Trouble::FilterListens,
             Self::SwapLimit => Trouble::SwapNotAccounted,
             Self::Pause => Trouble::NoFreezer,
         }
@@ -146,6 +153,7 @@ mod tests {
         let all = features(&[
             ("host_uid", "own uid per sandbox"),
             ("landlock", "abi 6"),
+            ("refused_calls", "told"),
             ("swap", "limited"),
             ("pause", "freezer"),
         ]);
@@ -153,6 +161,7 @@ mod tests {
         let none = features(&[
             ("host_uid", "shared: the server's own uid (not run by root)"),
             ("landlock", "off"),
+            ("refused_calls", "not told: another filter of this process listens already"),
             ("swap", "not limited: the kernel does not account it"),
             ("pause", "none: there is no folder for this server in the freezer hierarchy"),
         ]);

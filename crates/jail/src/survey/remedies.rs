@@ -18,6 +18,8 @@ pub(crate) enum Trouble {
     NamespaceLimit,
     /// A seccomp filter of what surrounds this process.
     CallsFiltered,
+    /// A seccomp filter of what surrounds this process has a listener, of which there can be one alone; or the kernel has none.
+    FilterListens,
     /// A profile of AppArmor or SELinux that refuses mounts.
     Confined,
     /// Parts of `/proc` are covered.
@@ -156,6 +158,12 @@ const REMEDIES: &[(Trouble, When, &str)] = &[
         Always,
         "leave out what filters system calls: in a systemd unit SystemCallFilter, RestrictNamespaces and the like",
     ),
+    (
+        FilterListens,
+        InAnyContainer,
+        "start the container without a seccomp filter that listens to calls (for LXD security.syscalls.intercept.*)",
+    ),
+    (FilterListens, Always, "start it without a seccomp filter that listens to calls, on a kernel from 5.0 on"),
     (
         Confined,
         In(Place::Docker),
@@ -492,7 +500,7 @@ pub(super) fn diagnose(error: &JailError, facts: &Facts) -> Option<Trouble> {
             () if confined => Some(Confined),
             () => user_namespaces(),
         },
-        Step::Landlock | Step::Seccomp if own.seccomp_filters > 0 => Some(CallsFiltered),
+        Step::Keyring | Step::Landlock | Step::Seccomp if own.seccomp_filters > 0 => Some(CallsFiltered),
         _ => None,
     }
 }
