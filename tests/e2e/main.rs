@@ -7,6 +7,7 @@ mod bench;
 mod cli;
 mod client;
 mod denials;
+mod doctor;
 mod forks;
 mod hostile;
 mod life;

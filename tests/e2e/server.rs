@@ -36,6 +36,11 @@ impl Server {
             command.arg("--images-dir").arg(images_dir());
         }
         command.args(flags).envs(env.iter().copied());
+        Self::spawn(command, data)
+    }
+
+    /// The same with another command, whose data lie in `data`.
+    pub(crate) fn spawn(mut command: Command, data: tempfile::TempDir) -> Option<Self> {
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let collected = Arc::clone(&log);

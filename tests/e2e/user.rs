@@ -8,18 +8,27 @@ use serde_json::Value;
 use crate::server::{BINARY, images_dir};
 
 /// An ordinary user that exists for this test only.
-const USER_ID: u32 = 54_322;
+pub(crate) const USER_ID: u32 = 54_322;
 
 /// Control groups of that user's, on either version.
-struct Groups {
+pub(crate) struct Groups {
     folders: Vec<PathBuf>,
     /// Version 1: name of the folder in each hierarchy, for `process.cgroup_parent`.
-    parent: Option<String>,
+    pub(crate) parent: Option<String>,
 }
 
 impl Groups {
-    fn prepare() -> std::io::Result<Self> {
-        let name = format!("fumehood-user-{}", std::process::id());
+    /// `for_what` tells them from those of other tests. Prints a skip where there can be none.
+    pub(crate) fn prepare_for(for_what: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED ordinary user: only root can prepare control groups for another user");
+            return None;
+        }
+        Self::prepare(for_what).inspect_err(|error| println!("SKIPPED ordinary user: {error}")).ok()
+    }
+
+    fn prepare(for_what: &str) -> std::io::Result<Self> {
+        let name = format!("fumehood-{for_what}-{}", std::process::id());
         let root = Path::new("/sys/fs/cgroup");
         let unified = root.join("cgroup.controllers").exists();
         let mut folders = Vec::new();
@@ -42,7 +51,7 @@ impl Groups {
     }
 
     /// A command that becomes the user, inside these groups where the version asks for it.
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("sh");
         let user = USER_ID.to_string();
         let become_user =
@@ -72,21 +81,21 @@ impl Drop for Groups {
     }
 }
 
-#[test]
-fn an_ordinary_user_gets_the_same_but_for_a_uid_per_sandbox_and_is_told_so() {
-    if !rustix::process::geteuid().is_root() {
-        return println!("SKIPPED ordinary user: only root can prepare control groups for another user");
-    }
-    let groups = match Groups::prepare() {
-        Ok(groups) => groups,
-        Err(error) => return println!("SKIPPED ordinary user: {error}"),
-    };
+/// A folder of that user's, with the binary in it: where the tests' own lies is closed to others.
+pub(crate) fn home() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir_in("/tmp").unwrap();
     std::os::unix::fs::chown(folder.path(), Some(USER_ID), Some(USER_ID)).unwrap();
     std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let binary = folder.path().join("fumehood");
     let copied = Command::new("cp").arg(BINARY).arg(&binary).status().unwrap();
     assert!(copied.success());
+    (folder, binary)
+}
+
+#[test]
+fn an_ordinary_user_gets_the_same_but_for_a_uid_per_sandbox_and_is_told_so() {
+    let Some(groups) = Groups::prepare_for("user") else { return };
+    let (folder, binary) = home();
     std::fs::write(folder.path().join("in.csv"), "a,b\n1,2\n").unwrap();
     let code = "import pandas as pd, matplotlib.pyplot as plt, os\ndf = pd.read_csv('in.csv')\nplt.plot(df.a); plt.title('图'); plt.show()\n\
                 df.to_csv('sub.csv'); os.makedirs('d'); open('d/x', 'w').write('deep')\nprint(os.getuid(), open('/dev/stdout', 'w').write('reopened\\n'))\ndf";

@@ -61,7 +61,8 @@ pub enum Language {
 }
 
 /// Lowest isolation level accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+// In the order of strength, which comparisons go by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IsolationLevel {
     /// The default of the template.

@@ -18,17 +18,21 @@ use fumehood_engine::EngineConfig;
 use fumehood_engine::backend::process::ZygoteConfig;
 use fumehood_engine::pool::PoolConfig;
 use fumehood_engine::spec::{ExecutionRequest, ExecutionSpec, FieldError, LimitPolicy, Limits};
+use fumehood_jail::protocol::JailerConfig;
+use fumehood_jail::requirement::Requirement;
 use fumehood_server::{ApiKey, ServerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
+mod isolation;
 mod layers;
 mod reference;
 
 pub(crate) use layers::Problems;
 pub(crate) use reference::reference;
 
+use isolation::Floor;
 use layers::Layers;
 
 const MB: u64 = 1 << 20;
@@ -41,6 +45,12 @@ pub(crate) struct Config {
     pub(crate) data_dir: Option<PathBuf>,
     /// Folder of images. Default: `images` below `data_dir`.
     pub(crate) images_dir: Option<PathBuf>,
+    /// Least isolation with which anything is run: a node that offers less does not start.
+    pub(crate) isolation_floor: Floor,
+    /// Layers that must be in force, of those that some hosts lack: `own_uid`, `landlock`, `landlock_scopes`, `refused_calls`, `swap_limit`, `pause`. A node that lacks one does
+    /// not start. `fumehood doctor` tells what there is; all other layers are always in force.
+    #[schemars(with = "Vec<String>")]
+    pub(crate) isolation_require: Vec<Requirement>,
     /// The HTTP side.
     pub(crate) server: Server,
     /// Executions at once and what is kept of them.
@@ -637,6 +647,16 @@ impl Config {
         ExecutionRequest::new("").validate(&self.limit_policy())
     }
 
+    /// How the jailer is to work.
+    pub(crate) fn jailer(&self) -> JailerConfig {
+        JailerConfig {
+            uid_base: self.process.uid_base,
+            uid_count: self.process.uid_count,
+            cgroup_parent: self.process.cgroup_parent.clone(),
+            ..JailerConfig::default()
+        }
+    }
+
     /// The zygote of a server; a single run has none.
     pub(crate) fn zygote(&self) -> Option<ZygoteConfig> {
         self.zygote.enabled.then(|| ZygoteConfig {
@@ -782,6 +802,22 @@ mod tests {
                 ("server.port", "file"),
                 ("surprise", "file"),
             ]
+        );
+    }
+
+    #[test]
+    fn the_least_isolation_is_named_by_level_and_layers() {
+        let pairs =
+            [("FUMEHOOD_ISOLATION_FLOOR", "gvisor"), ("FUMEHOOD_ISOLATION_REQUIRE", "own_uid, landlock_scopes")];
+        let config = load_from(None, environment(&pairs), &Flags::default()).unwrap();
+        assert_eq!(config.isolation_floor, Floor::Gvisor);
+        assert_eq!(config.isolation_require, [Requirement::OwnUid, Requirement::LandlockScopes]);
+        let found = problems(".toml", "isolation_floor = 'auto'\nisolation_require = ['own_uid', 'seccomp']\n", &[]);
+        let keys: Vec<_> = found.iter().map(|problem| problem.key.as_str()).collect();
+        assert_eq!(keys, ["isolation_require[1]", "isolation_floor"]);
+        assert!(
+            found.iter().all(|problem| problem.source == "file") && found[0].message.contains("swap_limit"),
+            "{found:?}"
         );
     }
 

@@ -3,6 +3,7 @@
 mod cli;
 mod client;
 mod config;
+mod doctor;
 mod escape;
 mod landing;
 mod logging;

@@ -9,11 +9,12 @@ use fumehood_engine::backend::process::{Launch, ProcessBackend, Renewal, ZygoteC
 use fumehood_engine::clock::SystemClock;
 use fumehood_engine::ids::UlidSource;
 use fumehood_engine::image::Image;
-use fumehood_engine::spec::ExecutionSpec;
+use fumehood_engine::spec::{ExecutionSpec, IsolationLevel};
 use fumehood_engine::{Engine, EngineConfig, runner};
 use fumehood_jail::Without;
 use fumehood_jail::jailer::{Jailer, JailerLink};
 use fumehood_jail::protocol::JailerConfig;
+use fumehood_jail::requirement;
 
 use crate::config::Config;
 
@@ -83,17 +84,19 @@ impl Node {
             };
             renew().map_err(|error| format!("{error:#}"))
         });
-        let jailer = JailerConfig {
-            uid_base: config.process.uid_base,
-            uid_count: config.process.uid_count,
-            cgroup_parent: config.process.cgroup_parent.clone(),
-            without,
-        };
+        check_floor(config)?;
+        let (jailer, required) = (JailerConfig { without, ..config.jailer() }, config.isolation_require.clone());
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
         let process = JailerProcess(Arc::default());
         let kept = process.clone();
         let launch: Launch = Box::new(move || {
-            let Jailer { link, process } = Jailer::start(Command::new(&binary), &jailer)?;
+            let Jailer { link, mut process } = Jailer::start(Command::new(&binary), &jailer)?;
+            // Each new one is checked: what the host gives can change while the server runs.
+            if let Err(lacking) = requirement::check(&required, &link, &jailer) {
+                drop(link);
+                process.wait()?;
+                return Err(lacking.into());
+            }
             kept.replace(Some(process));
             Ok(link)
         });
@@ -157,6 +160,23 @@ pub(crate) fn with_engine<T>(
     jailer.wait();
     done
 }
+
+/// Refuses a configuration that wants more than any backend of this version gives.
+///
+/// # Errors
+/// The key and what there is.
+pub(crate) fn check_floor(config: &Config) -> anyhow::Result<()> {
+    let floor = config.isolation_floor.level();
+    if floor > STRONGEST {
+        anyhow::bail!(
+            "isolation_floor: '{floor}' is asked for at least, and this version has nothing above '{STRONGEST}'"
+        );
+    }
+    Ok(())
+}
+
+/// The strongest level that this version has a backend for.
+pub(crate) const STRONGEST: IsolationLevel = IsolationLevel::Process;
 
 /// Said when there is neither a configured folder nor a home.
 pub(crate) const NO_HOME: &str = "there is no home folder to keep data in; pass --data-dir";

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names say it; Display has the sentence")]
 pub enum Step {
+    HoldCapabilities,
     PrepareCgroup,
     JoinCgroup,
     CreateDisk,
@@ -51,6 +52,7 @@ pub enum Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::HoldCapabilities => "find the capabilities that root is to have",
             Self::PrepareCgroup => "prepare the cgroup",
             Self::JoinCgroup => "join the cgroup",
             Self::CreateDisk => "create the disk",

@@ -18,7 +18,9 @@ use crate::error::{At, JailError, Step};
 use crate::identity::{self, IdRange};
 use crate::keeper::{self, Place};
 use crate::protocol::{JailerConfig, Reply, Request, packet_pair, receive, send};
+use crate::requirement::Lacking;
 use crate::spawn::wait_status;
+use crate::survey::{self, Facts};
 use crate::sys::{self, Side};
 
 /// Name of the jailer's process; the binary that finds itself called so is to call [`run`].
@@ -55,7 +57,20 @@ pub enum StartError {
     Process(#[from] io::Error),
     /// It says that it cannot confine anything on this host.
     #[error("this host cannot confine processes")]
-    Unusable(#[from] JailError),
+    Unusable(#[from] Unusable),
+    /// It works, but not with everything that the operator requires.
+    #[error("the configuration requires more than this host gives")]
+    Lacking(#[from] Lacking),
+}
+
+/// Why nothing can be confined here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{error}{}", .remedy.as_ref().map_or(String::new(), |remedy| format!("; {remedy}")))]
+pub struct Unusable {
+    /// The step that failed.
+    pub error: JailError,
+    /// What the operator can do about it, where that is known.
+    pub remedy: Option<String>,
 }
 
 impl Jailer {
@@ -70,16 +85,27 @@ impl Jailer {
         sys::pass_descriptor(&mut command, raw, SOCKET);
         // Process 1 of every sandbox keeps this name, which should tell nothing about the host's folders.
         command.arg0(NAME);
-        let process = command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+        let mut process = command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         drop(theirs);
         send(&ours, &Request::Configure(config.clone()), &[])?;
-        match receive::<Reply>(&ours)? {
+        let error = match receive::<Reply>(&ours)? {
             Some((Reply::Ready { features, own_uids }, _)) => {
-                Ok(Self { link: JailerLink { socket: ours, features, own_uids }, process })
+                return Ok(Self { link: JailerLink { socket: ours, features, own_uids }, process });
             }
-            Some((Reply::Unusable(error), _)) => Err(error.into()),
-            _ => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the jailer ended before it was ready").into()),
-        }
+            Some((Reply::Unusable(error), _)) => Some(error),
+            _ => None,
+        };
+        // It ends by itself; not waited for, every attempt would leave a zombie.
+        drop(ours);
+        process.wait()?;
+        Err(match error {
+            Some(error) => {
+                // Here, where the host is in sight: the jailer was in namespaces of its own, perhaps.
+                let remedy = Facts::take(config, None).remedy_for(&error);
+                Unusable { error, remedy }.into()
+            }
+            None => io::Error::new(io::ErrorKind::UnexpectedEof, "the jailer ended before it was ready").into(),
+        })
     }
 }
 
@@ -117,8 +143,11 @@ fn raise_descriptor_limit() -> io::Result<()> {
 
 /// What has to be looked up while the host's processes and mounts are in sight.
 fn find_place(config: &JailerConfig) -> Result<Place, JailError> {
-    let hierarchy = Hierarchy::discover(config.cgroup_parent.as_deref())?;
     let privileged = rustix::process::geteuid().is_root();
+    if privileged {
+        survey::hold_capabilities()?;
+    }
+    let hierarchy = Hierarchy::discover(config.cgroup_parent.as_deref())?;
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
     let ids = if privileged { Some(IdRange::take(config.uid_base, config.uid_count)?) } else { None };
@@ -136,7 +165,7 @@ fn go_inside(socket: OwnedFd, place: Place) -> io::Result<()> {
     let namespaces = sys::PIDS | sys::MOUNTS | if place.privileged { 0 } else { sys::USER };
     let side = match sys::clone_into(namespaces).at(Step::Clone, "for the jailer") {
         Ok(side) => side,
-        Err(error) => return send(&socket, &Reply::Unusable(crate::probe::with_remedy(error)), &[]),
+        Err(error) => return send(&socket, &Reply::Unusable(error), &[]),
     };
     match side {
         Side::Child => {
@@ -156,7 +185,7 @@ fn go_inside(socket: OwnedFd, place: Place) -> io::Result<()> {
             match mapped {
                 Ok(()) => drop(rustix::io::write(&go, &[1])),
                 // It finds the pipe closed and ends.
-                Err(error) => send(&socket, &Reply::Unusable(crate::probe::with_remedy(error)), &[])?,
+                Err(error) => send(&socket, &Reply::Unusable(error), &[])?,
             }
             drop((go, socket));
             let status = wait_status(&pidfd);

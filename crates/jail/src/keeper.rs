@@ -239,7 +239,7 @@ impl State {
         await_byte(go, Step::AwaitParent)?;
         sys::die_with_parent().at(Step::FollowParent, "jailer")?;
         mounts::make_private()?;
-        mounts::mount_own_proc().map_err(probe::with_remedy)?;
+        mounts::mount_own_proc()?;
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC).at(Step::CreateChannel, "epoll")?;
         let mut state = Self {
             images: Images::new(place.without.clone())?,
@@ -292,6 +292,7 @@ impl State {
             ("landlock", landlock::state()),
             ("cgroup", self.place.hierarchy.version()),
             ("rlimits", "on"),
+            ("swap", self.place.hierarchy.swap()),
             ("host_uid", uid),
             ("keyring", keyring),
             ("network", "none"),

@@ -32,9 +32,11 @@ mod probe;
 pub mod protocol;
 pub mod refusal;
 mod renounce;
+pub mod requirement;
 mod rlimits;
 mod seccomp;
 mod spawn;
+pub mod survey;
 mod sys;
 mod zygote;
 

@@ -4,6 +4,8 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+pub(crate) mod attempts;
+
 /// A user namespace.
 pub(crate) const USER: u64 = libc::CLONE_NEWUSER as u64;
 /// A pid namespace.

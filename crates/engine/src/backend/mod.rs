@@ -228,6 +228,12 @@ pub(crate) fn open_gate(gate: &OwnedFd) -> std::io::Result<()> {
     }
 }
 
+/// An error and what it came from, in one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+}
+
 /// How the main program ended, as seen from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {

@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     Backend, BackendReport, Control, Counters, Ended, ExitReport, FailedStep, Guest, Interpreter, KeptSandbox, Meter,
-    Programs, Sandbox, SandboxProcess, SandboxSpec, StartError, Usage,
+    Programs, Sandbox, SandboxProcess, SandboxSpec, StartError, Usage, with_causes,
 };
 use crate::execution::Denial;
 use crate::image::Image;
@@ -47,7 +47,6 @@ pub struct ProcessBackend {
     shared: Arc<Shared>,
     /// The newest version of the image.
     latest: Arc<Mutex<Arc<Base>>>,
-    features: BTreeMap<String, String>,
     own_uids: bool,
     zygotes: Option<Arc<Zygotes>>,
 }
@@ -58,9 +57,12 @@ pub type Renewal = Box<dyn Fn(&Image) -> Result<Option<(Image, String)>, String>
 /// Starts a jailer; blocks while it does.
 pub type Launch = Box<dyn Fn() -> Result<JailerLink, fumehood_jail::jailer::StartError> + Send + Sync>;
 
+#[derive(Default)]
 struct Shared {
     /// To the jailer; `None` while there is none.
     requests: Mutex<Option<mpsc::UnboundedSender<Outgoing>>>,
+    /// What the present jailer, or the last, gives its sandboxes.
+    features: Mutex<BTreeMap<String, String>>,
     waiting: Mutex<Waiting>,
     next_id: AtomicU64,
 }
@@ -109,15 +111,13 @@ impl ProcessBackend {
         extra_env: Vec<(String, String)>,
         shared_dir: Option<String>,
     ) -> std::io::Result<Self> {
-        let features = link.features.iter().cloned().collect();
         let own_uids = link.own_uids;
-        let shared =
-            Arc::new(Shared { requests: Mutex::new(None), waiting: Mutex::default(), next_id: AtomicU64::new(1) });
+        let shared = Arc::new(Shared { next_id: AtomicU64::new(1), ..Shared::default() });
         let conversation = shared.begin(link)?;
         // Ends with the runtime; the socket goes with it, and the jailer with the socket.
         tokio::spawn(supervise(Arc::clone(&shared), conversation, launch));
         let latest = Arc::new(Mutex::new(Arc::new(Base::new(image, runner, extra_env, shared_dir, 0))));
-        Ok(Self { shared, latest, features, own_uids, zygotes: None })
+        Ok(Self { shared, latest, own_uids, zygotes: None })
     }
 
     /// Has programs forked from a preloaded interpreter where that gives the same as starting one. `ordinary` is an execution as most are.
@@ -591,7 +591,7 @@ async fn supervise(shared: Arc<Shared>, mut conversation: Conversation, launch: 
             let why = match started.map(|started| started.map(|link| shared.begin(link))) {
                 Ok(Ok(Ok(conversation))) => break conversation,
                 Ok(Ok(Err(error))) => error.to_string(),
-                Ok(Err(error)) => error.to_string(),
+                Ok(Err(error)) => with_causes(&error),
                 Err(error) => error.to_string(),
             };
             tracing::error!(error = why, retry_in = ?pause, "no new jailer could be started");
@@ -660,6 +660,7 @@ impl Shared {
         socket.set_nonblocking(true)?;
         let socket = UnixDatagram::from_std(socket)?;
         let (requests, outgoing) = mpsc::unbounded_channel();
+        *self.features.lock() = link.features.into_iter().collect();
         *self.requests.lock() = Some(requests);
         Ok(Conversation { socket, outgoing })
     }
@@ -808,7 +809,7 @@ fn detail(error: &fumehood_jail::JailError) -> String {
 
 impl Backend for ProcessBackend {
     fn report(&self) -> BackendReport {
-        BackendReport { level: IsolationLevel::Process, features: self.features.clone() }
+        BackendReport { level: IsolationLevel::Process, features: self.shared.features.lock().clone() }
     }
 
     fn unavailable(&self) -> Option<String> {

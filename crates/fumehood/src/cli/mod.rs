@@ -3,6 +3,7 @@
 mod bench;
 mod config;
 mod demo;
+mod doctor;
 mod image;
 mod program;
 mod remote;
@@ -74,6 +75,8 @@ enum Command {
     },
     /// Measure what an execution costs, next to what the same costs without a sandbox
     Bench(Box<bench::BenchArgs>),
+    /// Look at this host: which isolation works here, what is missing, and how to get it
+    Doctor(doctor::DoctorArgs),
     /// Print the OpenAPI description of the HTTP interface
     Openapi,
     /// Print a script with which a shell completes these commands
@@ -185,6 +188,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Config { command } => config::main(command),
         Command::Demo { common } => common.load(None).and_then(|config| demo::main(&config)),
         Command::Bench(args) => bench::main(*args),
+        Command::Doctor(args) => doctor::main(&args),
         Command::Openapi => show::write_out(&fumehood_server::openapi_json()).map(|()| ExitCode::SUCCESS),
         Command::Completion { shell } => {
             let mut script = Vec::new();

@@ -7,6 +7,8 @@
 mod v1;
 mod v2;
 
+pub(crate) use v1::above as v1_folder;
+
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -126,6 +128,22 @@ impl Hierarchy {
         match self {
             Self::V1(_) => "v1",
             Self::V2(_) => "v2",
+        }
+    }
+
+    /// Whether the memory limit holds swapped memory too, for reports.
+    #[must_use]
+    pub fn swap(&self) -> &'static str {
+        let accounted = match self {
+            Self::V1(hierarchy) => hierarchy.folders()[0].join("memory.memsw.limit_in_bytes").exists(),
+            Self::V2(hierarchy) => hierarchy.folder.join("memory.swap.max").exists(),
+        };
+        // One line is the heading.
+        let none = || fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() <= 1);
+        match accounted {
+            true => "limited",
+            false if none() => "none on this host",
+            false => "not limited: the kernel does not account it",
         }
     }
 
@@ -502,14 +520,14 @@ fn sweep(parent: &Path) {
 
 /// Where cgroup file systems are mounted.
 #[derive(Debug, Default)]
-struct CgroupMounts {
+pub(crate) struct CgroupMounts {
     /// Controller to (mount point, root of the mount within the hierarchy).
     v1: Vec<(String, PathBuf, PathBuf)>,
-    v2: Option<(PathBuf, PathBuf)>,
+    pub(crate) v2: Option<(PathBuf, PathBuf)>,
 }
 
 impl CgroupMounts {
-    fn parse(mountinfo: &str) -> Self {
+    pub(crate) fn parse(mountinfo: &str) -> Self {
         let mut found = Self::default();
         for line in mountinfo.lines() {
             let Some((left, right)) = line.split_once(" - ") else { continue };
@@ -530,7 +548,7 @@ impl CgroupMounts {
         found
     }
 
-    fn v1_controller(&self, name: &str) -> Option<(&Path, &Path)> {
+    pub(crate) fn v1_controller(&self, name: &str) -> Option<(&Path, &Path)> {
         self.v1
             .iter()
             .find(|(controller, ..)| controller == name)
@@ -540,7 +558,7 @@ impl CgroupMounts {
 
 /// The folder of this process below a mount point. Inside a container without a cgroup namespace the kernel tells paths of
 /// the host; the mount's root is then a prefix of them.
-fn own_folder(point: &Path, root: &Path, own: &str) -> PathBuf {
+pub(crate) fn own_folder(point: &Path, root: &Path, own: &str) -> PathBuf {
     let below = Path::new(own).strip_prefix(root).unwrap_or_else(|_| Path::new(own.trim_start_matches('/')));
     let below = below.strip_prefix("/").unwrap_or(below);
     // Joining with nothing would append a slash.

@@ -49,12 +49,13 @@ impl Hierarchy {
             sweep(&above);
             *folder = above.join(&instance);
             make(folder).map_err(|error| {
-                let remedy = match error.kind() {
-                    std::io::ErrorKind::NotFound => "; the folder named in process.cgroup_parent does not exist there",
-                    _ => "; let root make a folder in each of memory, pids, cpu and cpuacct, give it to the user of this server \
-                          with chown -R, and name it in process.cgroup_parent",
+                let cause = match error.kind() {
+                    std::io::ErrorKind::NotFound => {
+                        format!("{error}; the folder named in process.cgroup_parent does not exist there")
+                    }
+                    _ => error.to_string(),
                 };
-                JailError::new(Step::PrepareCgroup, folder.display().to_string(), format!("{error}{remedy}"))
+                JailError::new(Step::PrepareCgroup, folder.display().to_string(), cause)
             })?;
         }
         let freezer = mounts.v1_controller(FREEZER).and_then(|(point, root)| {
@@ -146,7 +147,7 @@ impl Group {
 }
 
 /// The folder below which this jailer makes its own, in one hierarchy.
-fn above(point: &Path, root: &Path, own: &str, controller: &str, parent: Option<&str>) -> PathBuf {
+pub(crate) fn above(point: &Path, root: &Path, own: &str, controller: &str, parent: Option<&str>) -> PathBuf {
     match parent {
         Some(parent) => point.join(parent.trim_start_matches('/')),
         None => own_folder(point, root, own_path(own, controller).unwrap_or("/")),

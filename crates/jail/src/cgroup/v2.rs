@@ -71,9 +71,7 @@ impl Hierarchy {
                 Err(error) => tried.push(format!("{}: {}", above.display(), error.cause)),
             }
         }
-        let remedy = "start it as a systemd unit with Delegate=yes, or by hand with \
-                      `systemd-run --user --scope -p Delegate=yes fumehood serve`, or name a prepared folder in process.cgroup_parent";
-        Err(JailError::new(Step::PrepareCgroup, "", format!("no cgroup can be made ({}); {remedy}", tried.join("; "))))
+        Err(JailError::new(Step::PrepareCgroup, "", format!("no cgroup can be made ({})", tried.join("; "))))
     }
 
     fn open_below(above: &Path, place: Place) -> Result<Self, JailError> {
