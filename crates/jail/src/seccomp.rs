@@ -147,6 +147,12 @@ const DENIED: &[Denied] = &[
 /// The compiled filters, in the order of installation.
 pub(crate) struct Filters(Vec<BpfProgram>);
 
+impl Filters {
+    pub(crate) fn programs(&self) -> impl Iterator<Item = &[sock_filter]> {
+        self.0.iter().map(Vec::as_slice)
+    }
+}
+
 /// What a zygote needs beyond that, to put its forks into their sandboxes; closed again in each of them. `unshare` stays closed but for the
 /// cgroup namespace.
 const OPEN_TO_ZYGOTES: [libc::c_long; 2] = [libc::SYS_setns, libc::SYS_unshare];
