@@ -106,6 +106,10 @@ fuzz-replay: deps ## build the fuzz targets, try their seeds and a few seconds o
 fuzz: ## the same for ten minutes each
 	@$(MAKE) --no-print-directory fuzz-replay FUZZ_SECONDS=600
 
+.PHONY: soak
+soak: build ## 50,000 executions of every kind, faults included; then what is left over, and memory (SOAK_EXECUTIONS)
+	@$(RELEASE) bench churn --requests $(or $(SOAK_EXECUTIONS),50000)
+
 .PHONY: lock
 lock: ## renew image/requirements.txt from image/requirements.in
 	@sh scripts/lock-requirements
