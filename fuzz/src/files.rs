@@ -190,7 +190,7 @@ impl Host {
             self.workspace.archive("").and_then(|archive| archive.write(format, &mut bytes)).map(|()| bytes)
         };
         let tar = packed(ArchiveFormat::TarGz).map(|bytes| from_tar(&bytes));
-        let zip = packed(ArchiveFormat::Zip).map(|bytes| from_zip(bytes));
+        let zip = packed(ArchiveFormat::Zip).map(from_zip);
         let listed: BTreeMap<String, u64> = listed.into_iter().collect();
         // A folder that is too deep is left out everywhere.
         assert!(complete || listed.keys().any(|path| path.matches('/').count() >= 32), "{listed:?}");

@@ -196,9 +196,9 @@ fn word(call: &Call, offset: u32) -> u32 {
         4 => call.architecture,
         // The place of the instruction, on which no filter of ours depends.
         8 | 12 => 0,
-        16..64 if offset % 4 == 0 => {
+        16..64 if offset.is_multiple_of(4) => {
             let argument = call.arguments[(offset as usize - 16) / 8];
-            if offset % 8 == 0 { argument as u32 } else { (argument >> 32) as u32 }
+            if offset.is_multiple_of(8) { argument as u32 } else { (argument >> 32) as u32 }
         }
         other => panic!("there is nothing at {other}"),
     }

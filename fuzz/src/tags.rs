@@ -33,10 +33,9 @@ pub fn tags(data: &[u8]) {
     let chunk = result_chunk(&value).expect("a value can be written");
     assert_eq!(chunk.matches('<').count(), 2);
     let inner = chunk.strip_prefix("<result>").and_then(|rest| rest.strip_suffix("</result>")).expect("its tags");
-    assert_eq!(
-        serde_json::from_str::<Value>(inner).expect("what was written can be read").to_string(),
-        value.to_string()
-    );
+    // Against what an ordinary writer makes of it: the last digit of a number may be another when it is read again.
+    let read = |text: &str| serde_json::from_str::<Value>(text).expect("what was written can be read");
+    assert_eq!(read(inner), read(&value.to_string()));
 }
 
 fn unescape(text: &str) -> String {

@@ -273,7 +273,7 @@ async fn load(
             let done = match kind {
                 Kind::Cancelled => cancelled(&mut connection, body, &mut rng).await,
                 Kind::StreamLeft => {
-                    let left = left_in_the_middle(&mut connection, body).await;
+                    let left = left_in_the_middle(&mut connection, EXECUTIONS, body, "stdout").await;
                     connection = address.connect().await?;
                     left.map(|()| None)
                 }
@@ -311,16 +311,23 @@ async fn cancelled(connection: &mut Connection, body: Bytes, rng: &mut Rng) -> a
     connection.post(&format!("{EXECUTIONS}/{id}/cancel"), Bytes::new()).await.map(Some)
 }
 
-/// Reads a stream until the program has said something.
-async fn left_in_the_middle(connection: &mut Connection, body: Bytes) -> anyhow::Result<()> {
-    let mut answer = connection.send(Method::POST, EXECUTIONS, "text/event-stream", body).await?.into_body();
+/// Begins an execution and reads its events up to the first of a kind. The connection is to be given up then.
+pub(super) async fn left_in_the_middle(
+    connection: &mut Connection,
+    path: &str,
+    body: Bytes,
+    kind: &str,
+) -> anyhow::Result<()> {
+    let mut answer = connection.send(Method::POST, path, "text/event-stream", body).await?.into_body();
+    let mut seen = String::new();
     while let Some(frame) = answer.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
-        if data.windows(b"event: stdout".len()).any(|part| part == b"event: stdout") {
+        seen.push_str(&String::from_utf8_lossy(&data));
+        if seen.contains(&format!("event: {kind}\n")) {
             return Ok(());
         }
     }
-    anyhow::bail!("the stream ended before the program had said anything")
+    anyhow::bail!("the stream ended without {kind}: {}", brief(seen.as_bytes()))
 }
 
 fn check(answer: &[u8], outcome: &str, printed: &str) -> anyhow::Result<()> {
