@@ -1,7 +1,8 @@
 use std::fs::File;
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 
 use fumehood_jail::fuzzing::{Kind, tell, understand};
 use fumehood_jail::protocol::{MAX_MESSAGE, packet_pair};
@@ -14,17 +15,24 @@ const KINDS: [Kind; 6] = [Kind::Request, Kind::Reply, Kind::Report, Kind::Order,
 
 /// A message between server, jailer, process 1 and zygote: understood and then the same when it is said again, or refused; and no descriptor stays behind.
 pub fn messages(data: &[u8]) {
-    let before = descriptors();
-    exchange(Source::new(data));
-    assert_eq!(descriptors(), before);
+    let (pipe, to_pipe) = rustix::pipe::pipe().expect("a pipe");
+    // Counted by what they are, since other threads have descriptors too.
+    let name = std::fs::read_link(format!("/proc/self/fd/{}", pipe.as_raw_fd())).expect("proc");
+    exchange(Source::new(data), &pipe);
+    drop((pipe, to_pipe));
+    let left =
+        || std::fs::read_dir("/proc/self/fd").expect("proc").filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+    assert!(left().all(|open| open != name && open != Path::new(MESSAGE)));
 }
 
-fn exchange(mut source: Source<'_>) {
+/// What a descriptor of the file of a message is called.
+const MESSAGE: &str = "/memfd:message (deleted)";
+
+fn exchange(mut source: Source<'_>, pipe: &OwnedFd) {
     let kind = source.choose(&KINDS);
     let beside = usize::from(source.byte() % 8);
     let form = source.byte() % 4;
     let (left, right) = packet_pair().expect("a pair of sockets");
-    let (pipe, _to_pipe) = rustix::pipe::pipe().expect("a pipe");
     let bytes = source.rest();
 
     let mut fds: Vec<OwnedFd> = (0..beside).map(|_| pipe.try_clone().expect("a descriptor")).collect();
@@ -62,8 +70,4 @@ fn exchange(mut source: Source<'_>) {
         let (again, none) = understand(kind, right.as_fd()).expect("it is understood again").expect("a message");
         assert_eq!((again, none.len()), (said, 0));
     }
-}
-
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").expect("proc").count()
 }
