@@ -332,10 +332,15 @@ pub(super) async fn left_in_the_middle(
 
 fn check(answer: &[u8], outcome: &str, printed: &str) -> anyhow::Result<()> {
     let execution: Value = serde_json::from_slice(answer)?;
-    let whole = printed.ends_with('\n') || printed.is_empty();
     let stdout = execution["stdout"].as_str().unwrap_or_default();
-    // A flood goes on as it began.
-    let right = execution["outcome"] == outcome && (stdout == printed || (!whole && stdout.starts_with(printed)));
+    let as_expected = match outcome {
+        // On a busy machine its time may be over before it has said anything.
+        "timed_out" => printed.starts_with(stdout),
+        // A flood goes on as it began.
+        "output_limit" => stdout.starts_with(printed),
+        _ => stdout == printed,
+    };
+    let right = execution["outcome"] == outcome && as_expected;
     anyhow::ensure!(right, "expected {outcome} and {printed:?}, got {}", brief(answer));
     Ok(())
 }
