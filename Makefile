@@ -96,6 +96,20 @@ audit: ## dependencies: licences, bans, sources, and advisories where they can b
 		echo 'SKIPPED advisories: the database could not be fetched (see $(TARGET_DIR)/advisories.log)'; \
 	fi
 
+# Seconds for each target.
+FUZZ_SECONDS ?= 5
+.PHONY: fuzz-replay
+fuzz-replay: deps ## build the fuzz targets, try their seeds and a few seconds of new inputs each (FUZZ_SECONDS)
+	@CARGO='$(CARGO)' sh scripts/fuzz $(FUZZ_SECONDS)
+
+.PHONY: fuzz
+fuzz: ## the same for ten minutes each
+	@$(MAKE) --no-print-directory fuzz-replay FUZZ_SECONDS=600
+
+.PHONY: soak
+soak: build ## 50,000 executions of every kind, faults included; then what is left over, and memory (SOAK_EXECUTIONS)
+	@$(RELEASE) bench churn --requests $(or $(SOAK_EXECUTIONS),50000)
+
 .PHONY: lock
 lock: ## renew image/requirements.txt from image/requirements.in
 	@sh scripts/lock-requirements

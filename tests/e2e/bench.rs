@@ -72,6 +72,46 @@ fn whatever_is_done_with_sessions_in_whatever_order_ends_as_it_must_and_leaves_n
     assert_nothing_left(temp.path());
 }
 
+/// Runs a scenario on a server of its own; its section, or `None` where nothing can be confined.
+fn measured(arguments: &[&str]) -> Option<Value> {
+    let temp = tempfile::tempdir().unwrap();
+    let run = Command::new(BINARY)
+        .args(["bench", "--json"])
+        .args(arguments)
+        .arg("--images-dir")
+        .arg(images_dir())
+        .env("TMPDIR", temp.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    if stderr.contains("cannot confine") {
+        println!("SKIPPED process level: {stderr}");
+        return None;
+    }
+    let report = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{stderr}{report}");
+    assert_nothing_left(temp.path());
+    Some(serde_json::from_str::<Value>(&report).unwrap()["scenarios"][0].clone())
+}
+
+#[test]
+fn however_executions_go_wrong_nothing_is_left_and_the_server_does_not_grow() {
+    let Some(section) = measured(&["churn", "--requests", "250", "--clients", "4"]) else { return };
+    assert_eq!(section["figures"][0]["count"], 250, "{section:#}");
+    let notes = section["notes"].to_string();
+    for kind in ["OutOfMemory", "TimedOut", "DiskFull", "KilledByChild", "TooManyProcesses", "Flood", "StreamLeft"] {
+        assert!(notes.contains(kind), "{kind}: {section:#}");
+    }
+}
+
+#[test]
+fn every_limit_that_strikes_is_answered_for_what_it_is() {
+    let Some(section) = measured(&["limits", "--quick"]) else { return };
+    let figures = section["figures"].as_array().unwrap();
+    assert_eq!(figures.len(), 4, "{section:#}");
+    assert!(figures.iter().all(|figure| figure["errors"] == 0 && figure["count"] == 2), "{section:#}");
+}
+
 #[test]
 fn a_server_that_runs_already_can_be_measured_and_goes_on() {
     let server = server!(&[], &[]);

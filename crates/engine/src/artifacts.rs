@@ -158,7 +158,8 @@ fn copy(mut from: File, to: &Path, most: u64) -> io::Result<(u64, String)> {
 }
 
 /// Everything but unreserved characters and `/`.
-fn percent_encode(path: &str) -> String {
+/// A path as it stands in a URL.
+pub(crate) fn percent_encode(path: &str) -> String {
     path.bytes().fold(String::new(), |mut text, byte| {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => text.push(byte as char),

@@ -17,6 +17,8 @@ pub mod engine;
 pub mod event;
 pub mod execution;
 pub mod files;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hex;
 pub mod ids;
 pub mod image;

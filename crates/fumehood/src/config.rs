@@ -844,6 +844,12 @@ mod tests {
         let found = problems(".toml", "[server]\napi_keys = ['sha256:deadbeef', 'top secret']\n", &[]);
         assert_eq!(found.len(), 2);
         assert!(!layers::lines(&found).contains("deadbeef") && !layers::lines(&found).contains("top secret"));
+        for wrong in ["'hush'", "[['hush']]", "{ a = 'hush' }", "[hush]", "['hush'", "['a'] ['hush']"] {
+            let found = problems(".toml", &format!("[server]\napi_keys = {wrong}\n"), &[]);
+            assert!(!layers::lines(&found).contains("hush"), "{wrong}: {found:?}");
+        }
+        let found = problems(".toml", "[server]\napi_keys = ['a'\n", &[]);
+        assert!(found[0].message.contains("line 2") || found[0].message.contains("line 3"), "{found:?}");
         let config = load_from(None, environment(&[("FUMEHOOD_SERVER__API_KEYS", "hush")]), &Flags::default()).unwrap();
         assert!(!format!("{config:?}").contains("hush"));
     }

@@ -19,6 +19,8 @@
 pub mod cgroup;
 mod error;
 pub mod forked;
+#[doc(hidden)]
+pub mod fuzzing;
 mod identity;
 mod image;
 mod init;

@@ -220,6 +220,12 @@ pub(crate) struct Filters {
     untold: BpfProgram,
 }
 
+impl Filters {
+    pub(crate) fn programs(&self) -> impl Iterator<Item = &[sock_filter]> {
+        [&self.unreviewed, &self.quiet, &self.told].into_iter().map(Vec::as_slice)
+    }
+}
+
 /// What a zygote needs beyond that, to put its forks into their sandboxes; closed again in each of them. `unshare` stays closed but for the
 /// cgroup namespace, and `keyctl` but for a new keyring.
 const OPEN_TO_ZYGOTES: [libc::c_long; 3] = [libc::SYS_setns, libc::SYS_unshare, libc::SYS_keyctl];

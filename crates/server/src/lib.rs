@@ -17,6 +17,8 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
 
 mod config;
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 pub mod metrics;
 mod openapi;

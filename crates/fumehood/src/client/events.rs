@@ -199,6 +199,17 @@ impl Lines {
     }
 }
 
+/// The data of events in a stream that comes in pieces.
+pub(crate) fn event_lines<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
+    let mut lines = Lines::default();
+    let mut found = Vec::new();
+    for piece in pieces {
+        lines.buffer.extend_from_slice(piece);
+        found.extend(std::iter::from_fn(|| lines.next()));
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,12 +219,7 @@ mod tests {
         let stream =
             b": keep-alive\n\nid: 1\nevent: stdout\ndata: {\"a\":1}\n\nid: 2\nevent: x\r\ndata: {\"b\":2}\r\n\r\n";
         for cut in 0..stream.len() {
-            let mut lines = Lines::default();
-            let mut found = Vec::new();
-            for part in [&stream[..cut], &stream[cut..]] {
-                lines.buffer.extend_from_slice(part);
-                found.extend(std::iter::from_fn(|| lines.next()));
-            }
+            let found = event_lines([&stream[..cut], &stream[cut..]]);
             assert_eq!(found, ["{\"a\":1}", "{\"b\":2}"], "cut at {cut}");
         }
     }

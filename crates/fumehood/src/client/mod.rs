@@ -26,7 +26,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 pub(crate) use error::ClientError;
-pub(crate) use events::Events;
+pub(crate) use events::{Events, event_lines};
 pub(crate) use wire::{ExecutionPage, FileEntry, FileKind, FileList, SessionPage, Variables, trimmed};
 
 /// Connecting takes milliseconds or does not succeed.

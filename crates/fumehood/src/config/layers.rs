@@ -88,7 +88,9 @@ impl Layers {
                     self.merge(key, value, &source);
                 }
             }
-            Err(error) => self.complain("", format!("cannot be read: {error}"), source),
+            Err(error) => {
+                self.complain("", format!("cannot be read: {}", without_excerpt(&error.to_string())), source);
+            }
         }
     }
 
@@ -144,7 +146,13 @@ impl Layers {
                 Ok(config) => return config,
                 Err(error) => {
                     let key = error.path().to_string();
-                    self.refuse(&key, error.into_inner().to_string());
+                    // Serde would say what is there instead.
+                    let message = if key.starts_with(KEYS) {
+                        "must be a list of keys, each a text".to_owned()
+                    } else {
+                        error.into_inner().to_string()
+                    };
+                    self.refuse(&key, message);
                     if !remove(&mut self.tree, &key) {
                         return Config::default();
                     }
@@ -152,6 +160,16 @@ impl Layers {
             }
         }
     }
+}
+
+/// Where values are secret.
+const KEYS: &str = "server.api_keys";
+
+/// What a parser says of a text without the lines that it shows of it: there may be a key in them.
+fn without_excerpt(message: &str) -> String {
+    let excerpt =
+        |line: &&str| line.trim_start_matches([' ', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']).starts_with('|');
+    message.lines().filter(|line| !excerpt(line)).collect::<Vec<_>>().join(": ")
 }
 
 /// Takes the value at `key` (or the list that holds it) out of the tree.

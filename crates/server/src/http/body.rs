@@ -112,6 +112,8 @@ fn explain(path: &str, sentence: &str) -> FieldError {
     let field = match (path, missing.or_else(|| named("duplicate field `"))) {
         (".", None) => "body".to_owned(),
         (".", Some(name)) => name.to_owned(),
+        // A field whose name is empty has none to be called by.
+        ("", None) => "body".to_owned(),
         (path, None) => path.to_owned(),
         (path, Some(name)) => format!("{path}.{name}"),
     };
@@ -201,6 +203,7 @@ mod tests {
             (r#"{"code": "1", "files": [{"content": ""}]}"#, "files[0].path"),
             (r#"{"code": "1", "env": {"A": 1}}"#, "env.A"),
             (r#"{"code": "1", "code": "2"}"#, "code"),
+            (r#"{"code": "1", "": 2}"#, "body"),
             ("{not json", "body"),
             ("", "body"),
             ("[]", "body"),

@@ -12,7 +12,7 @@ use crate::ServerState;
 mod accept;
 mod artifacts;
 mod auth;
-mod body;
+pub(crate) mod body;
 pub(crate) mod error;
 pub(crate) mod executions;
 pub(crate) mod idempotency;
@@ -25,9 +25,11 @@ pub(crate) mod socket;
 mod stream;
 mod submit;
 pub(crate) mod tablemind;
-mod tags;
+pub(crate) mod tags;
 
-pub(crate) use artifacts::__path_artifact;
+pub(crate) use artifacts::{__path_artifact, disposition};
+pub(crate) use socket::wrong_ask;
+pub(crate) use tablemind::exec_spec;
 
 type Shared = Arc<ServerState>;
 

@@ -14,7 +14,7 @@ use axum::response::Response;
 use fumehood_engine::event::{Event, EventLog};
 use fumehood_engine::ids::ExecutionId;
 use fumehood_engine::session::{Session, SessionInfo};
-use fumehood_engine::spec::ExecutionRequest;
+use fumehood_engine::spec::{ExecutionRequest, FieldError};
 use futures::stream::{BoxStream, SelectAll, SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
 use serde::{Deserialize, Serialize};
@@ -117,6 +117,12 @@ impl Ask {
             None => Ok(()),
         }
     }
+}
+
+/// What is wrong with a message, without doing anything.
+pub(crate) fn wrong_ask(text: &[u8]) -> Result<(), FieldError> {
+    let ask: Ask = body::parse(text)?;
+    ask.check().map_err(|_| FieldError::new("type", "does not go with the other fields"))
 }
 
 /// A message of the server.

@@ -16,7 +16,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::Shared;
-use super::body::JsonBody;
+use super::body::{self, JsonBody};
 use super::error::ApiError;
 use super::idempotency::KeyParam;
 use super::stream::streamed;
@@ -42,6 +42,11 @@ pub(crate) struct ExecRequest {
     include_df_info: Option<bool>,
     /// Session to run in, from `POST /v1/sessions`; a fresh sandbox without it.
     session_id: Option<String>,
+}
+
+/// What a body of `POST /exec` asks for, outside any session.
+pub(crate) fn exec_spec(body: &[u8], policy: &LimitPolicy) -> Result<ExecutionSpec, FieldError> {
+    body::parse::<ExecRequest>(body)?.validate(policy, None)
 }
 
 /// What the last chunk says about tables and values.

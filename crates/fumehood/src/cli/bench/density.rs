@@ -50,7 +50,7 @@ async fn ready(bench: &mut Bench, section: &mut Section, wanted: u64) -> anyhow:
 }
 
 async fn idle(bench: &mut Bench, section: &mut Section, wanted: u64) -> anyhow::Result<()> {
-    let address = bench.server(Settings { pool: Some(1), running: Some(wanted) })?;
+    let address = bench.server(Settings { pool: Some(1), running: Some(wanted), ..Settings::default() })?;
     let pid = server(bench)?;
     let mut connection = address.connect().await?;
     let body = json!({"code": SLEEPS, "mode": "async", "timeout_ms": SLEEPS_MS}).to_string();

@@ -13,6 +13,7 @@ mod churn;
 mod density;
 mod http;
 mod latency;
+mod limits;
 mod load;
 mod machine;
 mod others;
@@ -27,6 +28,7 @@ mod session_churn;
 mod sessions;
 mod stats;
 mod stream;
+mod stress;
 mod throughput;
 
 use std::path::PathBuf;
@@ -75,7 +77,11 @@ enum Scenario {
     Overhead,
     /// Programs that run while the pool fills
     Refill,
-    /// Every way an execution can go, for ten minutes; then what is left over
+    /// From the moment a limit strikes to the answer that says so
+    Limits,
+    /// Every stressor of stress-ng for a second, while the server and a neighbour are timed
+    Stress,
+    /// Every way an execution can go, for ten minutes or --requests; then what is left over
     Churn,
     /// Everything that can be done with a session, for an hour; then what is left over
     SessionChurn,
@@ -97,7 +103,7 @@ const USUAL: [Scenario; 10] = [
 
 #[derive(Debug, Args)]
 pub(super) struct BenchArgs {
-    /// What to measure [default: all but churn and session-churn]
+    /// What to measure [default: all but limits, stress, churn and session-churn]
     #[arg(value_enum, value_name = "SCENARIO")]
     scenarios: Vec<Scenario>,
     /// Measure this server instead of starting one, for example http://127.0.0.1:8080
@@ -231,6 +237,8 @@ impl Bench {
             Scenario::Density => density::density(self).await,
             Scenario::Overhead => overhead::overhead(self).await,
             Scenario::Refill => refill::refill(self).await,
+            Scenario::Limits => limits::limits(self).await,
+            Scenario::Stress => stress::stress(self).await,
             Scenario::Churn => churn::churn(self).await,
             Scenario::SessionChurn => session_churn::session_churn(self).await,
         }

@@ -28,17 +28,26 @@ pub(super) struct Settings {
     pub(super) pool: Option<u64>,
     /// Executions that must be able to run at once.
     pub(super) running: Option<u64>,
+    /// Little is kept of what has ended, and little output is too much.
+    pub(super) frugal: bool,
 }
 
 impl Settings {
     fn environment(self) -> Vec<(&'static str, String)> {
-        let mut all = vec![
+        // Nothing runs any more when a benchmark ends.
+        let mut all = vec![("FUMEHOOD_SERVER__SHUTDOWN_GRACE_S", "1".to_owned())];
+        let output = match self.frugal {
+            // Reached soon, so that from then on the server's memory has no reason to grow.
+            true => {
+                all.push(("FUMEHOOD_ENGINE__KEEP_EXECUTIONS", "200".to_owned()));
+                all.push(("FUMEHOOD_ENGINE__KEEP_MB", "8".to_owned()));
+                16
+            }
             // What `stream` asks for; others are silent about output and get the default.
-            ("FUMEHOOD_ENGINE__OUTPUT_HARD_MB", "4096".to_owned()),
-            ("FUMEHOOD_LIMITS__MAX__OUTPUT_KB", "2097152".to_owned()),
-            // Nothing runs any more when a benchmark ends.
-            ("FUMEHOOD_SERVER__SHUTDOWN_GRACE_S", "1".to_owned()),
-        ];
+            false => 4096_u64,
+        };
+        all.push(("FUMEHOOD_ENGINE__OUTPUT_HARD_MB", output.to_string()));
+        all.push(("FUMEHOOD_LIMITS__MAX__OUTPUT_KB", (output * 1024).min(2_097_152).to_string()));
         // So that it bounds neither.
         let total = self.pool.unwrap_or(0) + self.running.unwrap_or(0) + MORE;
         all.push(("FUMEHOOD_POOL__MAX_TOTAL", total.to_string()));

@@ -15,7 +15,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::Bench;
-use super::churn::{Left, nothing_is_left};
+use super::churn::{Left, left_in_the_middle, nothing_is_left};
 use super::http::{Address, Connection, brief};
 use super::report::{Section, Series};
 use super::server::Settings;
@@ -234,11 +234,9 @@ impl<'a> User<'a> {
             Act::ClientGone => {
                 let body = json!({"code": format!("import time\nx = {number}\ntime.sleep(0.1)")}).to_string();
                 let path = format!("{}/executions", self.path);
-                // Its head says that the execution was accepted: before that a client that goes takes its request with it.
-                let answer = self.connection.send(Method::POST, &path, "text/event-stream", body.into()).await?;
-                ensure!(answer.status().is_success(), "it answered {}", answer.status());
-                drop(answer);
-                // The connection goes with the answer that nobody reads, the execution stays.
+                // Not before it has begun: a request that breaks off on its way may have been taken or not.
+                left_in_the_middle(&mut self.connection, &path, body.into(), "started").await?;
+                // The connection goes with the answer that was not read, the execution stays.
                 self.connection = self.address.connect().await?;
                 self.value = Some(number);
                 self.look().await?;
