@@ -220,7 +220,7 @@ pub(super) async fn churn(bench: &mut Bench) -> anyhow::Result<Section> {
     quiet(&address).await?;
     let after = nothing_is_left(bench, &mut section, &before).await;
     // Only ours keeps little enough of what has ended for its memory to have an end.
-    if bench.args.server.is_none() && after.memory_mb > before.memory_mb + GROWTH_MB {
+    if bench.args.server.is_none() && after.has_grown_since(&before) {
         let (before, after) = (before.memory_mb, after.memory_mb);
         section
             .complain(format!("server and jailer have grown from {before} to {after} MiB, by more than {GROWTH_MB}"));
@@ -384,6 +384,10 @@ impl Left {
         judged.into_iter().any(|(what, count)| *count > before.counts.get(what).copied().unwrap_or(0))
     }
 
+    fn has_grown_since(&self, before: &Self) -> bool {
+        self.memory_mb > before.memory_mb + GROWTH_MB
+    }
+
     fn text(&self) -> String {
         let counts: Vec<String> = self.counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
         format!("{}, server and jailer {} MiB", counts.join(", "), self.memory_mb)
@@ -445,6 +449,34 @@ mod tests {
         let mut rng = Rng::with_seed(1);
         let chosen: std::collections::BTreeSet<_> = (0..5000).map(|_| Kind::choose(&mut rng)).collect();
         assert_eq!(chosen.len(), Kind::SHARES.len());
+    }
+
+    #[test]
+    fn pages_that_allocators_hold_back_are_no_growth() {
+        let left = |memory_mb| Left { memory_mb, ..Left::default() };
+        assert!(left(26).has_grown_since(&left(9)));
+        assert!(!left(25).has_grown_since(&left(9)) && !left(3).has_grown_since(&left(9)));
+    }
+
+    #[test]
+    fn an_answer_is_right_if_it_ends_and_says_what_it_must() {
+        let answer = |outcome: &str, stdout: &str| json!({"outcome": outcome, "stdout": stdout}).to_string();
+        for (outcome, stdout, right) in [
+            ("exited", "1\n", true),
+            ("exited", "", false),
+            ("exited", "1\n2\n", false),
+            ("timed_out", "", true),
+            ("timed_out", "2\n", false),
+            ("output_limit", "1\nxxx", true),
+            ("output_limit", "", false),
+        ] {
+            assert_eq!(
+                check(answer(outcome, stdout).as_bytes(), outcome, "1\n").is_ok(),
+                right,
+                "{outcome} {stdout:?}"
+            );
+        }
+        assert!(check(answer("lost", "1\n").as_bytes(), "exited", "1\n").is_err());
     }
 
     #[test]
