@@ -6,8 +6,10 @@ The last line is `VM-RESULT` and a JSON object; `run` believes nothing else.
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -41,19 +43,25 @@ def run(step: dict, allowed: list[dict]) -> dict:
     print(f"VM-STEP {step['name']} (as {step['user']})", flush=True)
     begun = time.monotonic()
     process = subprocess.Popen(
-        command(step), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
-        errors="replace", start_new_session=True, cwd="/tmp",
+        command(step),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        cwd="/tmp",
     )
-    guard = subprocess.Popen(["sh", "-c", f"sleep {step['seconds']} && kill -KILL -{process.pid}"])
+    guard = threading.Timer(step["seconds"], os.killpg, (process.pid, signal.SIGKILL))
+    guard.start()
     lines = []
     for line in process.stdout:
         lines.append(line)
         sys.stdout.write(line)
         sys.stdout.flush()
     code = process.wait()
-    timed_out = guard.poll() is not None
-    guard.kill()
-    guard.wait()
+    timed_out = guard.finished.is_set()
+    guard.cancel()
 
     problems = []
     if timed_out:
@@ -74,7 +82,7 @@ def run(step: dict, allowed: list[dict]) -> dict:
 
 def main() -> None:
     plan = json.loads(Path(sys.argv[1]).read_text())
-    release = dict(line.rstrip().split("=", 1) for line in open("/etc/os-release") if "=" in line)
+    release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
     print(f"VM-KERNEL {os.uname().release}; {release['PRETTY_NAME']}; {(GROUPS / 'cgroup.controllers').read_text().strip()}", flush=True)
     steps = [run(step, plan["skips"]) for step in plan["steps"]]
     print("\nVM-RESULT " + json.dumps({"steps": steps}), flush=True)
