@@ -54,6 +54,23 @@ test: dev ## every test, from nothing: Rust workspace, guest runner, Python SDK
 	@echo '==> Python SDK, against a server'
 	@sh scripts/sdk-tests $(DEV)
 
+# Debian's stock kernels, each in a machine of its own: root, and a network the first time.
+.PHONY: test-vm
+test-vm: dev ## the sandbox's tests on Debian 12's and 13's kernels (QEMU)
+	@echo '==> Debian 12'
+	@tests/vm/run 12 --cache $(TARGET_DIR)/vm
+	@echo '==> Debian 13'
+	@tests/vm/run 13 --cache $(TARGET_DIR)/vm
+
+.PHONY: test-vm-ci
+test-vm-ci: dev ## the part of that which every change has to pass
+	@tests/vm/run 12 --cache $(TARGET_DIR)/vm --steps jail,run,attack --seconds 2400
+
+.PHONY: test-compat
+test-compat: dev ## tests of CPython, numpy, pandas and others, bare and in sandboxes (takes most of an hour)
+	@$(DEV) image build
+	@tests/compat/run
+
 .PHONY: check
 check: fmt-check clippy generated-check ## formatting, lints, generated files
 
