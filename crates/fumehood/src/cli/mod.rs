@@ -1,5 +1,6 @@
 //! The command line.
 
+mod attack;
 mod bench;
 mod config;
 mod demo;
@@ -74,6 +75,8 @@ enum Command {
     },
     /// Measure what an execution costs, next to what the same costs without a sandbox
     Bench(Box<bench::BenchArgs>),
+    /// Run hostile programs in sandboxes of this host, and tell what each of them got
+    Attack(Box<attack::AttackArgs>),
     /// Print the OpenAPI description of the HTTP interface
     Openapi,
     /// Print a script with which a shell completes these commands
@@ -185,6 +188,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Config { command } => config::main(command),
         Command::Demo { common } => common.load(None).and_then(|config| demo::main(&config)),
         Command::Bench(args) => bench::main(*args),
+        Command::Attack(args) => attack::main(&args),
         Command::Openapi => show::write_out(&fumehood_server::openapi_json()).map(|()| ExitCode::SUCCESS),
         Command::Completion { shell } => {
             let mut script = Vec::new();
