@@ -19,7 +19,7 @@ mod scenario;
 mod target;
 mod trial;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -46,7 +46,7 @@ use program::{Preludes, Program};
 use report::{Judgement, Report};
 use scenario::Scenario;
 use target::{Target, Way};
-use trial::{Scene, Trial, Verdict};
+use trial::{Scene, Trial};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -197,16 +197,19 @@ async fn all(args: &AttackArgs, suite: &Suite, target: &Target, secret: &str) ->
     target.forking().await?;
     let canaries = Canaries::place().await?;
     let theirs = canaries::secret();
-    let neighbour = Neighbour::move_in(target, Way::Executed, &theirs).await?;
+    let mut neighbours = BTreeMap::new();
+    for way in [Way::Forked, Way::Executed] {
+        neighbours.insert(way, Neighbour::move_in(target, way, &theirs).await?);
+    }
     let first = target.execute(json!({"code": "1"}), Way::Executed).await?;
     let features = first["isolation"]["features"].as_object().cloned().context("an execution without isolation")?;
     let mut facts = canaries.facts().clone();
     facts["api_port"] = target.address.port().into();
-    facts["neighbour"] = neighbour.facts.clone();
+    facts["neighbour"] = neighbours[&Way::Executed].facts.clone();
     let secrets = vec![("the service", secret.to_owned()), ("the host", canaries.secret().to_owned()), ("the neighbour", theirs)];
     let scene = Scene {
         target,
-        neighbour: &neighbour,
+        neighbours: &neighbours,
         canaries: Mutex::new(canaries),
         facts,
         preludes: &suite.preludes,
@@ -229,8 +232,10 @@ async fn all(args: &AttackArgs, suite: &Suite, target: &Target, secret: &str) ->
         let of_category: Vec<Trial> =
             futures::stream::iter(attacks).buffer_unordered(args.at_once.into()).collect().await;
         trials.extend(of_category);
-        let told = neighbour.complaints(target).await;
-        complaints.extend(told.into_iter().map(|complaint| format!("after {category}: {complaint}")));
+        for neighbour in neighbours.values() {
+            let told = neighbour.complaints(target).await;
+            complaints.extend(told.into_iter().map(|complaint| format!("after {category}: {complaint}")));
+        }
     }
     trials.sort_by(|a, b| (&a.name, a.way).cmp(&(&b.name, b.way)));
     let not_forked = target.not_forked().await?;
@@ -242,7 +247,9 @@ async fn all(args: &AttackArgs, suite: &Suite, target: &Target, secret: &str) ->
         complaints.push(format!("something is left over. Before: {}. After: {}", before.text(), after.text()));
     }
     drop(scene);
-    complaints.extend(neighbour.move_out(target).await);
+    for neighbour in neighbours.into_values() {
+        complaints.extend(neighbour.move_out(target).await);
+    }
     ensure!(!trials.is_empty(), "nothing was tried");
     Ok((features, trials, complaints))
 }

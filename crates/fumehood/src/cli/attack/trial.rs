@@ -1,6 +1,6 @@
 //! One attack: run it as a customer would, then look at what it says, what the answer says, and what the host has noticed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,8 @@ pub(super) struct Trial {
 /// What all attacks share.
 pub(super) struct Scene<'a> {
     pub(super) target: &'a Target,
-    pub(super) neighbour: &'a Neighbour,
+    /// One for each way that is tried.
+    pub(super) neighbours: &'a BTreeMap<Way, Neighbour>,
     pub(super) canaries: Mutex<Canaries>,
     /// All that attacks are told.
     pub(super) facts: Value,
@@ -247,7 +248,10 @@ impl Scene<'_> {
             ensure!(Instant::now() < deadline, "it took for ever to take all it can get");
             tokio::time::sleep(LOOK_AGAIN).await;
         }
-        catch.got.extend(self.neighbour.complaints(self.target).await);
+        // What is counted together is counted for those that came about in the same way.
+        if let Some(neighbour) = self.neighbours.get(&way) {
+            catch.got.extend(neighbour.complaints(self.target).await);
+        }
         self.target.call("POST", &format!("{path}/cancel"), None).await?;
         loop {
             let execution = self.target.call("GET", &path, None).await?.json();
