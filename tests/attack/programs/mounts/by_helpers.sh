@@ -1,5 +1,5 @@
 # tries: has the image's own setuid helpers mount something
-# stopped by: no_new_privs, mount_flags, user_namespace
+# stopped by: no_new_privileges, mount_flags, user_namespace
 
 attempt "mounted by mount" mount -t tmpfs none /tmp
 attempt "mounted by fusermount" fusermount3 -u /data

@@ -1,5 +1,5 @@
 # tries: changes interrupts, buses and caches of the machine
-# stopped by: proc_cover, user_namespace
+# stopped by: covered_proc, user_namespace
 
 import glob
 for path in ["/proc/irq/default_smp_affinity", "/proc/mtrr", "/proc/bus/pci", "/proc/acpi/wakeup", "/proc/driver", "/proc/scsi/scsi", *glob.glob("/proc/irq/*/smp_affinity")[:4], *glob.glob("/proc/bus/pci/*/*")[:4]]:

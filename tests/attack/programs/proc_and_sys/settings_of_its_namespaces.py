@@ -1,5 +1,5 @@
 # tries: writes the settings that belong to its own namespaces, with code of the kernel behind them
-# stopped by: proc_cover, user_namespace
+# stopped by: covered_proc, user_namespace
 
 import glob
 for pattern in ("net/ipv4/*", "net/ipv6/conf/*/*", "net/core/*", "net/netfilter/*", "kernel/sh*", "kernel/msg*", "kernel/sem", "fs/mqueue/*", "user/*", "kernel/ns_last_pid", "kernel/hostname", "kernel/domainname"):

@@ -1,4 +1,4 @@
 # tries: triggers the key for emergencies, with a letter that only prints help
-# stopped by: proc_cover, user_namespace
+# stopped by: covered_proc, user_namespace
 
 attempt("wrote sysrq-trigger", lambda: os.write(os.open("/proc/sysrq-trigger", os.O_WRONLY), b"?"))

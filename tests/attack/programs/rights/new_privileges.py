@@ -1,5 +1,5 @@
 # tries: is allowed more by an exec, because nothing forbids it
-# stopped by: no_new_privs
+# stopped by: no_new_privileges
 
 if syscall("prctl", 39, 0, 0, 0, 0) != 1:
     got("exec may raise its rights")

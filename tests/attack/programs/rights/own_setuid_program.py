@@ -1,5 +1,5 @@
 # tries: makes setuid programs of its own, for others to run or for itself
-# stopped by: mount_flags, user_namespace, no_new_privs
+# stopped by: mount_flags, user_namespace, no_new_privileges
 
 import shutil, subprocess
 for place in ("/data", "/tmp", "/dev/shm", "/home/sandbox"):

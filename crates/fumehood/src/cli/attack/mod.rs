@@ -30,7 +30,9 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use fumehood_engine::EngineConfig;
 use fumehood_engine::image::DEFAULT_IMAGE;
+use fumehood_jail::{Layer, Without};
 use futures::StreamExt;
+use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Map, Value, json};
 
 use super::bench::churn::Left;
@@ -61,6 +63,12 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub(super) struct AttackArgs {
+    /// Leave out one layer of confinement, and see that the others hold: only what that layer alone stops may get through
+    #[arg(long, value_name = "LAYER")]
+    without: Option<Layer>,
+    /// Do that with one layer after the other, each time with the attacks that name it
+    #[arg(long, conflicts_with = "without")]
+    layers: bool,
     /// Isolation level to attack [default: every one that this host can run]
     #[arg(long, value_parser = ["process"])]
     level: Option<String>,
@@ -106,6 +114,13 @@ impl Suite {
         Ok(Self { programs, scenarios, preludes: Preludes::load(folder)? })
     }
 
+    /// The programs that a layer stops, alone or with others.
+    fn naming(&self, layer: Layer) -> Self {
+        let names = |program: &&Program| program.stopped_by.iter().any(|name| name == layer.name());
+        let programs = self.programs.iter().filter(names).cloned().collect();
+        Self { programs, scenarios: Vec::new(), preludes: self.preludes.clone() }
+    }
+
     /// Name, sentence and layers of each.
     fn entries(&self) -> Vec<(&str, &str, &[String])> {
         let programs = self.programs.iter().map(|one| (&*one.name, &*one.tries, &*one.stopped_by));
@@ -131,14 +146,34 @@ pub(super) fn main(args: &AttackArgs) -> anyhow::Result<ExitCode> {
     }
     let Some(secret) = &args.secret else { return mark() };
     let config = args.common.load(None)?;
-    let report = attack(args, &config, &suite, secret)?;
-    let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { escaped_lines(&report.text()).into_owned() };
-    write_out(&text)?;
-    Ok(ExitCode::from(match report.judgement() {
-        Judgement::AllHeld => 0,
-        Judgement::Broken => 1,
-        Judgement::Incomplete => 2,
-    }))
+    let metrics = fumehood_server::metrics::install().context("cannot begin to count")?;
+    let own = Own { secret, metrics };
+    if args.layers {
+        return layers(args, &config, &suite, &own);
+    }
+    let report = attack(args, &config, &suite, &own, args.without)?;
+    tell(args, &report, || report.text())?;
+    Ok(report.judgement().exit_code())
+}
+
+fn tell(args: &AttackArgs, report: &impl serde::Serialize, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+    let text = if args.json { serde_json::to_string_pretty(report)? + "\n" } else { escaped_lines(&text()).into_owned() };
+    write_out(&text)
+}
+
+/// Leaves out one layer after the other.
+fn layers(args: &AttackArgs, config: &Config, suite: &Suite, own: &Own<'_>) -> anyhow::Result<ExitCode> {
+    let mut reports = Vec::new();
+    for layer in Layer::ALL {
+        let naming = suite.naming(layer);
+        if naming.programs.is_empty() && !args.only.is_empty() {
+            continue;
+        }
+        reports.push(attack(args, config, &naming, own, Some(layer))?);
+    }
+    tell(args, &reports, || report::layers_text(&reports))?;
+    let worst = reports.iter().map(Report::judgement).max().unwrap_or(Judgement::AllHeld);
+    Ok(worst.exit_code())
 }
 
 /// Becomes the same command with a secret in its environment: a process cannot put one there later in a way that others see.
@@ -165,41 +200,65 @@ fn list(suite: &Suite, json: bool) -> anyhow::Result<()> {
     write_out(&format!("{}\n{} attacks\n", table(["ATTACK", "STOPPED BY", "TRIES"], &rows), rows.len()))
 }
 
+/// What this process has once, however many installations it attacks.
+struct Own<'a> {
+    /// In its environment, and the key of its service.
+    secret: &'a str,
+    metrics: PrometheusHandle,
+}
+
 /// Starts an installation of its own, attacks it, and looks at what is left.
-fn attack(args: &AttackArgs, config: &Config, suite: &Suite, secret: &str) -> anyhow::Result<Report> {
+fn attack(
+    args: &AttackArgs,
+    config: &Config,
+    suite: &Suite,
+    own: &Own<'_>,
+    without: Option<Layer>,
+) -> anyhow::Result<Report> {
     let begun = Instant::now();
     let data = tempfile::Builder::new().prefix("fumehood-attacked-").tempdir().context("cannot make a folder")?;
     let engine = EngineConfig { artifacts_dir: data.path().to_owned(), pool: None, ..config.engine() };
     // Nothing is forked where a layer is switched off: the interpreter in between would have to do without it too.
-    let (mut node, jailer) = Node::prepare(config, engine, DEFAULT_IMAGE)?;
-    if let Some(zygote) = config.zygote() {
+    let (mut node, jailer) = Node::prepare_without(config, engine, DEFAULT_IMAGE, Without::these(without))?;
+    if let (Some(zygote), None) = (config.zygote(), without) {
         node = node.with_zygote(zygote, config.ordinary()?);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let done = runtime.block_on(async {
-        let target = Target::start(config, node, secret).await?;
-        let tried = tokio::time::timeout(Duration::from_secs(args.deadline), all(args, suite, &target, secret)).await;
+        let target = Target::start(config, node, own.secret, own.metrics.clone()).await?;
+        let tried = tokio::time::timeout(Duration::from_secs(args.deadline), all(args, suite, &target, own.secret, without)).await;
         target.end().await;
         tried.context("the deadline has passed (--deadline)")?
     });
     drop(runtime);
     jailer.wait();
     let (features, trials, complaints) = done?;
-    let mut report = Report::new(features, None, begun.elapsed().as_secs_f64(), trials);
-    report.complaints = complaints;
+    let mut report = Report::new(features, without.map(Layer::name), begun.elapsed().as_secs_f64(), trials);
+    report.complaints.extend(complaints);
     Ok(report)
 }
 
 /// What the host says of itself, what came of the attacks, and what is wrong besides.
 type Tried = (Map<String, Value>, Vec<Trial>, Vec<String>);
 
-async fn all(args: &AttackArgs, suite: &Suite, target: &Target, secret: &str) -> anyhow::Result<Tried> {
-    target.forking().await?;
+async fn all(
+    args: &AttackArgs,
+    suite: &Suite,
+    target: &Target,
+    secret: &str,
+    without: Option<Layer>,
+) -> anyhow::Result<Tried> {
+    // Without a layer nothing is forked, and what the interface refuses is refused all the same.
+    let ways = if without.is_none() { &[Way::Forked, Way::Executed][..] } else { &[Way::Executed] };
+    let scenarios = if without.is_none() { &suite.scenarios[..] } else { &[] };
+    if without.is_none() {
+        target.forking().await?;
+    }
     let canaries = Canaries::place().await?;
     let theirs = canaries::secret();
     let mut neighbours = BTreeMap::new();
-    for way in [Way::Forked, Way::Executed] {
-        neighbours.insert(way, Neighbour::move_in(target, way, &theirs).await?);
+    for way in ways {
+        neighbours.insert(*way, Neighbour::move_in(target, *way, &theirs).await?);
     }
     let first = target.execute(json!({"code": "1"}), Way::Executed).await?;
     let features = first["isolation"]["features"].as_object().cloned().context("an execution without isolation")?;
@@ -215,6 +274,7 @@ async fn all(args: &AttackArgs, suite: &Suite, target: &Target, secret: &str) ->
         preludes: &suite.preludes,
         secrets,
         features: features.clone(),
+        isolated_network: without != Some(Layer::NetworkNamespace),
         running: Mutex::default(),
     };
     let before = settled(None).await;
@@ -223,10 +283,10 @@ async fn all(args: &AttackArgs, suite: &Suite, target: &Target, secret: &str) ->
         let mut attacks = Vec::new();
         for program in suite.programs.iter().filter(|program| program.category() == category) {
             // Only Python is forked.
-            let ways = if program.language == "python" { &[Way::Forked, Way::Executed][..] } else { &[Way::Executed] };
+            let ways = if program.language == "python" { ways } else { &[Way::Executed] };
             attacks.extend(ways.iter().map(|way| futures::future::Either::Left(scene.run(program, *way))));
         }
-        for scenario in suite.scenarios.iter().filter(|scenario| scenario.name.starts_with(&format!("{category}/"))) {
+        for scenario in scenarios.iter().filter(|scenario| scenario.name.starts_with(&format!("{category}/"))) {
             attacks.push(futures::future::Either::Right(scene.play(scenario, Way::Forked)));
         }
         let of_category: Vec<Trial> =
@@ -270,6 +330,16 @@ async fn settled(before: Option<&Left>) -> Left {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_layer_that_can_be_left_out_is_known_and_has_attacks_that_only_it_stops() {
+        let suite = Suite::load(None, &[]).unwrap();
+        for layer in Layer::ALL {
+            assert!(program::LAYERS.iter().any(|(name, _)| *name == layer.name()), "{layer}");
+            let alone = |program: &&Program| program.stopped_by == [layer.name()];
+            assert!(suite.programs.iter().any(|program| alone(&program)), "nothing shows that {layer} is needed");
+        }
+    }
 
     #[test]
     fn the_suite_is_well_formed_and_large_and_no_two_attacks_say_the_same() {

@@ -17,12 +17,12 @@ pub(super) const LAYERS: [(&str, &str); 24] = [
     ("network_namespace", "a loopback interface of its own, and nothing else"),
     ("own_uid", "a host uid that no other sandbox has"),
     ("capabilities", "none, in no set"),
-    ("no_new_privs", "exec raises nothing"),
+    ("no_new_privileges", "exec raises nothing"),
     ("seccomp", "closed system calls"),
     ("landlock", "no writing outside its places, no signals and abstract sockets to outside"),
     ("cgroup", "memory, processor and processes of the whole sandbox"),
     ("rlimits", "descriptors, file size, locked memory and others of each process"),
-    ("proc_cover", "what of /proc tells about or changes the host is covered or read-only"),
+    ("covered_proc", "what of /proc tells about or changes the host is covered or read-only"),
     ("read_only", "the image and the root are read-only"),
     ("keyring", "a session keyring of its own"),
     ("user_namespace", "no id of the host's is mapped, and no right reaches beyond"),
@@ -212,6 +212,7 @@ pub(super) fn programs(folder: Option<&Path>) -> anyhow::Result<Vec<Program>> {
 }
 
 /// What is put before programs: `got`, raw system calls, and the facts.
+#[derive(Clone)]
 pub(super) struct Preludes {
     python: String,
     shell: String,

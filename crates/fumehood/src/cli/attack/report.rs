@@ -1,6 +1,7 @@
 //! What all attacks came to: for people a table, for programs one JSON document.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -20,7 +21,7 @@ pub(super) struct Report {
     pub(super) features: Map<String, Value>,
     /// The layer that was switched off.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) without: Option<String>,
+    pub(super) without: Option<&'static str>,
     pub(super) seconds: f64,
     /// Attacks, however often each was tried.
     pub(super) attacks: usize,
@@ -68,23 +69,64 @@ pub(super) fn is_expected(trial: &Trial, without: Option<&str>) -> bool {
 }
 
 /// How the run is to be told to a shell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Judgement {
     /// Everything held.
     AllHeld,
-    /// Something got what it must not get.
-    Broken,
     /// Something could not be tried, or was left behind.
     Incomplete,
+    /// Something got what it must not get.
+    Broken,
+}
+
+impl Judgement {
+    pub(super) fn exit_code(self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::AllHeld => 0,
+            Self::Broken => 1,
+            Self::Incomplete => 2,
+        })
+    }
+}
+
+fn untested(layer: &str) -> String {
+    format!("no attack got through without {layer}: nothing here shows that it is needed")
+}
+
+/// What came of leaving out one layer after the other, for people.
+pub(super) fn layers_text(reports: &[Report]) -> String {
+    let rows: Vec<_> = reports
+        .iter()
+        .map(|report| {
+            let without = report.without.unwrap_or_default();
+            let (alone, others): (Vec<_>, Vec<_>) =
+                report.trials.iter().partition(|trial| is_expected(trial, report.without));
+            let held = others.iter().filter(|trial| trial.verdict == Verdict::Held).count();
+            let others = format!("{held} of {}", others.len());
+            let Summary { broken, expected, untried, .. } = report.summary;
+            let numbers = [alone.len(), expected, broken, untried].map(|number| number.to_string());
+            let [alone, expected, broken, untried] = numbers;
+            [without.to_owned(), alone, expected, others, broken, untried]
+        })
+        .collect();
+    let head = ["WITHOUT", "IT ALONE STOPS", "GOT THROUGH", "OTHERS HELD", "BROKEN", "UNTRIED"];
+    let details = reports.iter().filter(|report| report.judgement() != Judgement::AllHeld);
+    let details: String = details.map(|report| format!("\n{}", report.details())).collect();
+    table(head, &rows) + &details
 }
 
 impl Report {
-    pub(super) fn new(features: Map<String, Value>, without: Option<String>, seconds: f64, trials: Vec<Trial>) -> Self {
+    pub(super) fn new(
+        features: Map<String, Value>,
+        without: Option<&'static str>,
+        seconds: f64,
+        trials: Vec<Trial>,
+    ) -> Self {
         let (mut summary, mut categories) = (Summary::default(), BTreeMap::<String, Summary>::new());
         for trial in &trials {
-            summary.count(trial, without.as_deref());
+            summary.count(trial, without);
             let category = trial.name.split_once('/').map_or(&*trial.name, |(category, _)| category);
-            categories.entry(category.to_owned()).or_default().count(trial, without.as_deref());
+            categories.entry(category.to_owned()).or_default().count(trial, without);
         }
         let attacks = trials.iter().map(|trial| &trial.name).collect::<BTreeSet<_>>().len();
         let version = env!("CARGO_PKG_VERSION");
@@ -99,7 +141,7 @@ impl Report {
             summary,
             categories,
             trials,
-            complaints: Vec::new(),
+            complaints: without.filter(|_| summary.expected == 0).map(untested).into_iter().collect(),
         }
     }
 
@@ -123,8 +165,16 @@ impl Report {
         let mut rows: Vec<_> = self.categories.iter().map(|(name, summary)| cells(name, summary)).collect();
         rows.push(cells("all", &self.summary));
         let mut text = table(["CATEGORY", "TRIED", "HELD", "BROKEN", "UNTRIED", "INAPPLICABLE"], &rows);
+        text += &self.details();
+        let with = self.without.map(|layer| format!(" without {layer}")).unwrap_or_default();
+        text + &format!("\n{} attacks, {} tries in {:.0} s{with}\n", self.attacks, self.summary.tried, self.seconds)
+    }
+
+    /// What did not hold, and why something was not tried.
+    fn details(&self) -> String {
+        let mut text = String::new();
         for trial in self.trials.iter().filter(|trial| trial.verdict == Verdict::Broken) {
-            let expected = is_expected(trial, self.without.as_deref());
+            let expected = is_expected(trial, self.without);
             text += &format!("\n{} {}: {}\n", if expected { "open, as expected:" } else { "BROKEN" }, trial.name, trial.tries);
             for got in &trial.got {
                 text += &format!("  got: {got}\n");
@@ -141,8 +191,7 @@ impl Report {
         for complaint in &self.complaints {
             text += &format!("\n{complaint}\n");
         }
-        let with = self.without.as_ref().map(|layer| format!(" without {layer}")).unwrap_or_default();
-        text + &format!("\n{} attacks, {} tries in {:.0} s{with}\n", self.attacks, self.summary.tried, self.seconds)
+        text
     }
 }
 
@@ -182,12 +231,12 @@ pub(super) mod tests {
             trial("a/alone", Verdict::Broken, &["seccomp"]),
             trial("a/both", Verdict::Held, &["seccomp", "landlock"]),
         ];
-        let report = Report::new(Map::new(), Some("seccomp".to_owned()), 1.0, trials.clone());
+        let report = Report::new(Map::new(), Some("seccomp"), 1.0, trials.clone());
         assert_eq!((report.judgement(), report.summary.expected), (Judgement::AllHeld, 1));
         let report = Report::new(Map::new(), None, 1.0, trials);
         assert_eq!(report.judgement(), Judgement::Broken);
         let both = vec![trial("a/both", Verdict::Broken, &["seccomp", "landlock"])];
-        let report = Report::new(Map::new(), Some("seccomp".to_owned()), 1.0, both);
+        let report = Report::new(Map::new(), Some("seccomp"), 1.0, both);
         assert_eq!(report.judgement(), Judgement::Broken);
     }
 

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
-use fumehood_server::{ServerState, metrics, router};
+use fumehood_server::{ServerState, router};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::handshake;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{HeaderMap, Method, Request};
 use hyper_util::rt::TokioIo;
+use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -74,16 +75,19 @@ impl Target {
     ///
     /// # Errors
     /// When it does not come up.
-    pub(super) async fn start(config: &Config, node: Node, key: &str) -> anyhow::Result<Self> {
+    pub(super) async fn start(
+        config: &Config,
+        node: Node,
+        key: &str,
+        metrics: PrometheusHandle,
+    ) -> anyhow::Result<Self> {
         let engine = node.engine()?;
         let mut server = config.server();
         server.api_keys = vec![fumehood_server::ApiKey::parse(key)?];
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on 127.0.0.1")?;
         let address = listener.local_addr()?;
-        // One recorder for each process, whatever runs before.
-        let handle = metrics::install().context("cannot begin to count")?;
         let stop = CancellationToken::new();
-        let router = router(ServerState::new(server, engine.clone(), handle));
+        let router = router(ServerState::new(server, engine.clone(), metrics));
         let served = tokio::spawn(fumehood_server::serve(listener, router, stop.clone()));
         Ok(Self { address, key: key.to_owned(), stop, engine, served, asked_to_fork: AtomicU64::new(0) })
     }

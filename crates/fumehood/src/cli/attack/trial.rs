@@ -71,6 +71,8 @@ pub(super) struct Scene<'a> {
     pub(super) secrets: Vec<(&'static str, String)>,
     /// Layer to state, as the engine tells it.
     pub(super) features: Map<String, Value>,
+    /// Nothing reaches beyond the sandbox's own loopback.
+    pub(super) isolated_network: bool,
     /// Attacks under way.
     pub(super) running: Mutex<BTreeSet<String>>,
 }
@@ -163,6 +165,9 @@ impl Scene<'_> {
         };
         if let Some(why) = program.needs.iter().find_map(|need| self.lacks(need)) {
             return Trial { why: Some(why), ..trial };
+        }
+        if program.outside && !self.isolated_network {
+            return Trial { why: Some("it would reach beyond this machine".to_owned()), ..trial };
         }
         self.judge(trial, async |catch| {
             let last = if program.session {
