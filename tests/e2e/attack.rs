@@ -53,7 +53,11 @@ fn report(output: &Output) -> Option<Value> {
 fn not_held(report: &Value) -> Vec<String> {
     let trials = report["trials"].as_array().unwrap().iter();
     let not_held = trials.filter(|trial| trial["verdict"] != "held" && trial["verdict"] != "inapplicable");
-    not_held.map(|trial| format!("{} {} {} {} {}", trial["verdict"], trial["name"], trial["way"], trial["got"], trial["why"])).collect()
+    not_held
+        .map(|trial| {
+            format!("{} {} {} {} {}", trial["verdict"], trial["name"], trial["way"], trial["got"], trial["why"])
+        })
+        .collect()
 }
 
 fn everything_held(output: &Output) {
@@ -62,7 +66,8 @@ fn everything_held(output: &Output) {
     assert_eq!(report["complaints"], serde_json::json!([]));
     assert!(output.status.success(), "{:?}", output.status);
     let trials = report["trials"].as_array().unwrap();
-    let programs: BTreeSet<_> = trials.iter().filter(|trial| trial["way"] == "executed").map(|trial| trial["name"].as_str()).collect();
+    let programs: BTreeSet<_> =
+        trials.iter().filter(|trial| trial["way"] == "executed").map(|trial| trial["name"].as_str()).collect();
     assert!(programs.len() >= 150, "{} programs", programs.len());
     let categories = report["categories"].as_object().unwrap();
     assert!(CATEGORIES.iter().all(|category| categories.contains_key(*category)), "{categories:?}");
@@ -113,13 +118,22 @@ fn an_attack_that_gets_something_is_reported_with_what_it_got_and_by_the_exit_co
     write("programs/x/gets.py", "# tries: what works\n# stopped by: disk\n\ngot('the\\x1b[2J moon')\n");
     write("programs/x/stops.py", "# tries: nothing\n# stopped by: disk\n\nraise ValueError('unforeseen')\n");
     write("programs/x/touches.sh", "# tries: what is not there\n# stopped by: disk\n\ncannot 'there is no moon'\n");
-    write("requests/x/answered.json", r#"{"tries": "what is answered", "stopped_by": ["interface"], "steps": [{"ask": "GET /health", "status": [404]}]}"#);
+    write(
+        "requests/x/answered.json",
+        r#"{"tries": "what is answered", "stopped_by": ["interface"], "steps": [{"ask": "GET /health", "status": [404]}]}"#,
+    );
     let folder = suite.path().to_str().unwrap();
     let output = attack(&["--suite", folder]);
     let Some(report) = report(&output) else { return };
     assert_eq!(output.status.code(), Some(1));
-    let verdicts: BTreeSet<_> = report["trials"].as_array().unwrap().iter().map(|trial| (trial["name"].as_str().unwrap(), trial["verdict"].as_str().unwrap())).collect();
-    let expected = [("x/answered", "broken"), ("x/gets", "broken"), ("x/stops", "untried"), ("x/touches", "inapplicable")];
+    let verdicts: BTreeSet<_> = report["trials"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|trial| (trial["name"].as_str().unwrap(), trial["verdict"].as_str().unwrap()))
+        .collect();
+    let expected =
+        [("x/answered", "broken"), ("x/gets", "broken"), ("x/stops", "untried"), ("x/touches", "inapplicable")];
     assert_eq!(verdicts, BTreeSet::from(expected), "{report}");
     assert!(report.to_string().contains("unforeseen") && report.to_string().contains("no moon"));
     assert_eq!(attack(&["--suite", folder, "--only", "stops"]).status.code(), Some(2));

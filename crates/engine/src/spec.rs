@@ -947,7 +947,8 @@ mod tests {
 
     #[test]
     fn a_file_lies_below_no_other() {
-        let file = |path: &str| FileRequest { path: path.to_owned(), content: Some(String::new()), content_base64: None };
+        let file =
+            |path: &str| FileRequest { path: path.to_owned(), content: Some(String::new()), content_base64: None };
         assert_eq!(refused(|r| r.files = vec![file("a/b"), file("ab"), file("a")]), "files[0].path");
         assert_eq!(refused(|r| r.files = vec![file("/data/a/b/c"), file("a/b")]), "files[0].path");
         let apart = vec![file("a"), file("ab"), file("b/a"), file("b/ab")];

@@ -1,5 +1,5 @@
 # tries: takes all the notification handles of its user, so that others get none
-# stopped by: own_uid, rlimits
+# stopped by: rlimits
 # holds: true
 
 taken = []

@@ -1,5 +1,6 @@
 # tries: takes all the memory that a user may have in pipes, so that those of others shrink
-# stopped by: own_uid, rlimits
+# stopped by: own_uid
+# needs: own_uid
 # holds: true
 
 import fcntl

@@ -1,5 +1,5 @@
 # tries: makes sets of semaphores without end, memory of the kernel
-# stopped by: cgroup, ipc_namespace
+# stopped by: cgroup
 # ends: oom_killed, exited
 # holds: true
 # with: {"limits": {"memory_mb": 96}}

@@ -1,5 +1,5 @@
 # tries: queues so many signals that the user's share of them is used up
-# stopped by: own_uid, rlimits
+# stopped by: rlimits
 # holds: true
 
 import signal

@@ -1,5 +1,5 @@
 # tries: has the kernel keep memory for what is sent and never received
-# stopped by: cgroup, rlimits
+# stopped by: cgroup
 # holds: true
 # ends: oom_killed, exited
 # with: {"limits": {"memory_mb": 96}}

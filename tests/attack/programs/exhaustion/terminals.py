@@ -1,5 +1,5 @@
 # tries: takes all terminals of the machine
-# stopped by: rlimits
+# stopped by: rlimits, mount_namespace
 # holds: true
 
 taken = []

@@ -1,5 +1,5 @@
 # tries: makes timers without end, which the kernel serves at every tick
-# stopped by: rlimits, cgroup
+# stopped by: rlimits
 # holds: true
 
 count = 0

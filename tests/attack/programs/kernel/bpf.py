@@ -1,5 +1,5 @@
 # tries: loads a program into the kernel
-# stopped by: seccomp, user_namespace
+# stopped by: seccomp
 # like: CVE-2021-3490, CVE-2017-16995
 
 for command in (0, 5, 2, 18):

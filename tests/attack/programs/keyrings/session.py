@@ -1,13 +1,11 @@
-# tries: finds a session keyring that somebody else has too
+# tries: reads a key of the host's from the keyring of the session in which the service was started
 # stopped by: keyring, seccomp
+# needs: fact key
 
 try:
-    ring = syscall("keyctl", 0, _ctypes.c_int(-3), 0, 0, 0)
+    found = syscall("keyctl", 10, _ctypes.c_int(-3), b"user", b"fumehood-attack", 0)
     buffer = _ctypes.create_string_buffer(4096)
-    # KEYCTL_DESCRIBE tells its owner, KEYCTL_READ what is in it.
-    syscall("keyctl", 6, ring, buffer, 4096, 0)
-    owner = buffer.value.decode().split(";")
-    if owner[1] not in ("1000", str(os.getuid())):
-        got("the session keyring of", owner)
+    length = syscall("keyctl", 11, found, buffer, 4096, 0)
+    got("a key of the host", buffer.raw[:length])
 except OSError:
     pass

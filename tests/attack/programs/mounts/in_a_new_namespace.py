@@ -1,5 +1,5 @@
 # tries: makes a user and a mount namespace of its own, where it may mount what it likes
-# stopped by: seccomp
+# stopped by: seccomp, rlimits
 # like: CVE-2022-0185, CVE-2022-0492
 
 child = os.fork()

@@ -10,5 +10,3 @@ if what:
     got("fspick", what)
 if what := passes("fsmount", 0, 0, 0):
     got("fsmount", what)
-if what := passes("fsconfig", 0, 0, None, None, 0):
-    got("fsconfig", what)

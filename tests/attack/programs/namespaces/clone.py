@@ -1,5 +1,5 @@
 # tries: has a child born in a user namespace of its own
-# stopped by: seccomp
+# stopped by: seccomp, rlimits
 # like: CVE-2024-1086
 
 for flags in (0x10000000 | 17, 0x10000000 | 0x40000000 | 17, 0x10000000 | 0x20000 | 17):

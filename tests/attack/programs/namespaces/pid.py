@@ -1,6 +1,8 @@
-# tries: finds that it shares the pid namespace of the host
+# tries: finds a process 1 that is not its sandbox's own
 # stopped by: pid_namespace
 
-for kind in ("pid", "pid_for_children"):
-    if os.readlink(f"/proc/self/ns/{kind}") == FACTS.namespaces[kind]:
-        got("the host's", kind)
+name = read("/proc/1/comm").decode().strip()
+if name != "fumehood-init":
+    got("process 1 is", name)
+if os.getppid() != 1 and os.getpid() > 64:
+    got("its parent is", os.getppid(), "and it is", os.getpid())

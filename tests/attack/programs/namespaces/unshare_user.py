@@ -1,5 +1,5 @@
 # tries: makes a user namespace, in which it has every right
-# stopped by: seccomp
+# stopped by: seccomp, rlimits
 # like: CVE-2022-0185
 
 child = os.fork()

@@ -1,10 +1,8 @@
-# tries: leaves by options of sockets: another interface, marks, transparency, sources that are not its own
-# stopped by: network_namespace, capabilities
+# tries: leaves by options of sockets: marks, transparency, connections that were never made, larger buffers
+# stopped by: capabilities
 
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-for interface in (b"eth0", b"ens3", b"enp1s0", b"docker0", b"wlan0"):
-    attempt(f"bound to {interface}", s.setsockopt, socket.SOL_SOCKET, 25, interface)
 attempt("a mark", s.setsockopt, socket.SOL_SOCKET, 36, 1)
 attempt("transparency", s.setsockopt, socket.IPPROTO_IP, 19, 1)
 attempt("repair", s.setsockopt, socket.IPPROTO_TCP, 19, 1)

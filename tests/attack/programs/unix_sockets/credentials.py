@@ -1,5 +1,5 @@
 # tries: claims to be root or another process in the credentials of a message
-# stopped by: capabilities, user_namespace
+# stopped by: capabilities
 
 import socket, struct
 a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -271,7 +271,9 @@ fn ipc(facts: &mut Value) -> Vec<Ipc> {
     for (kind, what) in kinds {
         facts[kind] = Value::Null;
         let output = Command::new("ipcmk").args(what).args(["-p", "0666"]).output();
-        let id = output.ok().and_then(|output| Some(String::from_utf8(output.stdout).ok()?.rsplit_once(' ')?.1.trim().to_owned()));
+        let id = output
+            .ok()
+            .and_then(|output| Some(String::from_utf8(output.stdout).ok()?.rsplit_once(' ')?.1.trim().to_owned()));
         if let Some(id) = id.filter(|id| !id.is_empty()) {
             facts[kind] = id.parse::<i64>().ok().into();
             made.push(Ipc { kind, id });
@@ -300,7 +302,9 @@ mod tests {
         fs::write(canaries.facts["writable"].as_str().unwrap(), "x").unwrap();
         fs::write(canaries.folder.path().join("new"), "x").unwrap();
         let damage = canaries.damage();
-        assert!(damage.iter().any(|what| what.contains("a file")) && damage.iter().any(|what| what.contains("a folder")));
+        assert!(
+            damage.iter().any(|what| what.contains("a file")) && damage.iter().any(|what| what.contains("a folder"))
+        );
         assert_eq!(canaries.damage(), Vec::<String>::new());
 
         let port = canaries.facts["port"].as_u64().unwrap();

@@ -21,7 +21,8 @@ impl Neighbour {
     /// # Errors
     /// When it cannot.
     pub(super) async fn move_in(target: &Target, way: Way, secret: &str) -> anyhow::Result<Self> {
-        let session = target.session(json!({"metadata": {"role": "neighbour"}, "env": {"NEIGHBOUR": secret}}), way).await?;
+        let session =
+            target.session(json!({"metadata": {"role": "neighbour"}, "env": {"NEIGHBOUR": secret}}), way).await?;
         let begun = target.execute_in(&session, &json!({"code": CODE})).await?;
         ensure!(begun["status"] == "completed", "the neighbour could not move in: {}", brief(&begun));
         let mut facts = begun["result"].clone();

@@ -113,7 +113,8 @@ impl Program {
         };
         let mut seen = Vec::new();
         for line in text.lines().take_while(|line| line.starts_with("# ")) {
-            let (key, value) = line[2..].split_once(": ").with_context(|| format!("{name}: {line:?} is no KEY: VALUE"))?;
+            let (key, value) =
+                line[2..].split_once(": ").with_context(|| format!("{name}: {line:?} is no KEY: VALUE"))?;
             ensure!(!seen.contains(&key), "{name}: {key:?} stands twice");
             seen.push(key);
             program.set(key, value.trim()).with_context(|| format!("{name}: {key}"))?;

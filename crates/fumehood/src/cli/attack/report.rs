@@ -19,9 +19,9 @@ pub(super) struct Report {
     pub(super) level: &'static str,
     /// Layer to state, as the installation tells it.
     pub(super) features: Map<String, Value>,
-    /// The layer that was switched off.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) without: Option<&'static str>,
+    /// Layers that were left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) without: Vec<&'static str>,
     pub(super) seconds: f64,
     /// Attacks, however often each was tried.
     pub(super) attacks: usize,
@@ -51,7 +51,7 @@ fn none(count: &usize) -> bool {
 }
 
 impl Summary {
-    fn count(&mut self, trial: &Trial, without: Option<&str>) {
+    fn count(&mut self, trial: &Trial, without: &[&str]) {
         self.tried += 1;
         match trial.verdict {
             Verdict::Held => self.held += 1,
@@ -63,9 +63,9 @@ impl Summary {
     }
 }
 
-/// Whether an attack that got something had to: only the layer that is switched off stops it.
-pub(super) fn is_expected(trial: &Trial, without: Option<&str>) -> bool {
-    without.is_some_and(|without| trial.stopped_by == [without])
+/// Whether an attack that got something had to: nothing but what was left out stops it.
+pub(super) fn is_expected(trial: &Trial, without: &[&str]) -> bool {
+    trial.stopped_by.iter().all(|layer| without.contains(&layer.as_str()))
 }
 
 /// How the run is to be told to a shell.
@@ -89,8 +89,8 @@ impl Judgement {
     }
 }
 
-fn untested(layer: &str) -> String {
-    format!("no attack got through without {layer}: nothing here shows that it is needed")
+fn untested(layers: &[&str]) -> String {
+    format!("no attack got through without {}: nothing here shows that it is needed", layers.join(" and "))
 }
 
 /// What came of leaving out one layer after the other, for people.
@@ -98,15 +98,14 @@ pub(super) fn layers_text(reports: &[Report]) -> String {
     let rows: Vec<_> = reports
         .iter()
         .map(|report| {
-            let without = report.without.unwrap_or_default();
             let (alone, others): (Vec<_>, Vec<_>) =
-                report.trials.iter().partition(|trial| is_expected(trial, report.without));
+                report.trials.iter().partition(|trial| is_expected(trial, &report.without));
             let held = others.iter().filter(|trial| trial.verdict == Verdict::Held).count();
             let others = format!("{held} of {}", others.len());
             let Summary { broken, expected, untried, .. } = report.summary;
             let numbers = [alone.len(), expected, broken, untried].map(|number| number.to_string());
             let [alone, expected, broken, untried] = numbers;
-            [without.to_owned(), alone, expected, others, broken, untried]
+            [report.without.join(", "), alone, expected, others, broken, untried]
         })
         .collect();
     let head = ["WITHOUT", "IT ALONE STOPS", "GOT THROUGH", "OTHERS HELD", "BROKEN", "UNTRIED"];
@@ -118,15 +117,15 @@ pub(super) fn layers_text(reports: &[Report]) -> String {
 impl Report {
     pub(super) fn new(
         features: Map<String, Value>,
-        without: Option<&'static str>,
+        without: Vec<&'static str>,
         seconds: f64,
         trials: Vec<Trial>,
     ) -> Self {
         let (mut summary, mut categories) = (Summary::default(), BTreeMap::<String, Summary>::new());
         for trial in &trials {
-            summary.count(trial, without);
+            summary.count(trial, &without);
             let category = trial.name.split_once('/').map_or(&*trial.name, |(category, _)| category);
-            categories.entry(category.to_owned()).or_default().count(trial, without);
+            categories.entry(category.to_owned()).or_default().count(trial, &without);
         }
         let attacks = trials.iter().map(|trial| &trial.name).collect::<BTreeSet<_>>().len();
         let version = env!("CARGO_PKG_VERSION");
@@ -135,13 +134,13 @@ impl Report {
             version,
             level: "process",
             features,
-            without,
             seconds,
             attacks,
             summary,
             categories,
             trials,
-            complaints: without.filter(|_| summary.expected == 0).map(untested).into_iter().collect(),
+            complaints: if summary.expected > 0 || without.is_empty() { Vec::new() } else { vec![untested(&without)] },
+            without,
         }
     }
 
@@ -160,22 +159,35 @@ impl Report {
         let cells = |name: &str, summary: &Summary| {
             let Summary { tried, held, broken, expected, untried, inapplicable } = *summary;
             let broken = if expected > 0 { format!("{broken} (+{expected} expected)") } else { broken.to_string() };
-            [name.to_owned(), tried.to_string(), held.to_string(), broken, untried.to_string(), inapplicable.to_string()]
+            [
+                name.to_owned(),
+                tried.to_string(),
+                held.to_string(),
+                broken,
+                untried.to_string(),
+                inapplicable.to_string(),
+            ]
         };
         let mut rows: Vec<_> = self.categories.iter().map(|(name, summary)| cells(name, summary)).collect();
         rows.push(cells("all", &self.summary));
         let mut text = table(["CATEGORY", "TRIED", "HELD", "BROKEN", "UNTRIED", "INAPPLICABLE"], &rows);
         text += &self.details();
-        let with = self.without.map(|layer| format!(" without {layer}")).unwrap_or_default();
-        text + &format!("\n{} attacks, {} tries in {:.0} s{with}\n", self.attacks, self.summary.tried, self.seconds)
+        let without =
+            if self.without.is_empty() { String::new() } else { format!(" without {}", self.without.join(", ")) };
+        text + &format!("\n{} attacks, {} tries in {:.0} s{without}\n", self.attacks, self.summary.tried, self.seconds)
     }
 
     /// What did not hold, and why something was not tried.
     fn details(&self) -> String {
         let mut text = String::new();
         for trial in self.trials.iter().filter(|trial| trial.verdict == Verdict::Broken) {
-            let expected = is_expected(trial, self.without);
-            text += &format!("\n{} {}: {}\n", if expected { "open, as expected:" } else { "BROKEN" }, trial.name, trial.tries);
+            let expected = is_expected(trial, &self.without);
+            text += &format!(
+                "\n{} {}: {}\n",
+                if expected { "open, as expected:" } else { "BROKEN" },
+                trial.name,
+                trial.tries
+            );
             for got in &trial.got {
                 text += &format!("  got: {got}\n");
             }
@@ -218,7 +230,7 @@ pub(super) mod tests {
     fn one_that_got_something_breaks_it_and_one_that_was_not_tried_leaves_it_open() {
         let judged = |verdicts: &[Verdict]| {
             let trials = verdicts.iter().map(|verdict| trial("a/b", *verdict, &["disk"])).collect();
-            Report::new(Map::new(), None, 1.0, trials).judgement()
+            Report::new(Map::new(), Vec::new(), 1.0, trials).judgement()
         };
         assert_eq!(judged(&[Verdict::Held, Verdict::Inapplicable]), Judgement::AllHeld);
         assert_eq!(judged(&[Verdict::Held, Verdict::Untried]), Judgement::Incomplete);
@@ -231,18 +243,18 @@ pub(super) mod tests {
             trial("a/alone", Verdict::Broken, &["seccomp"]),
             trial("a/both", Verdict::Held, &["seccomp", "landlock"]),
         ];
-        let report = Report::new(Map::new(), Some("seccomp"), 1.0, trials.clone());
+        let report = Report::new(Map::new(), vec!["seccomp"], 1.0, trials.clone());
         assert_eq!((report.judgement(), report.summary.expected), (Judgement::AllHeld, 1));
-        let report = Report::new(Map::new(), None, 1.0, trials);
+        let report = Report::new(Map::new(), Vec::new(), 1.0, trials);
         assert_eq!(report.judgement(), Judgement::Broken);
         let both = vec![trial("a/both", Verdict::Broken, &["seccomp", "landlock"])];
-        let report = Report::new(Map::new(), Some("seccomp"), 1.0, both);
+        let report = Report::new(Map::new(), vec!["seccomp"], 1.0, both);
         assert_eq!(report.judgement(), Judgement::Broken);
     }
 
     #[test]
     fn names_and_catches_do_nothing_to_a_terminal() {
-        let report = Report::new(Map::new(), None, 1.0, vec![trial("a/b", Verdict::Held, &["disk"])]);
+        let report = Report::new(Map::new(), Vec::new(), 1.0, vec![trial("a/b", Verdict::Held, &["disk"])]);
         assert!(report.text().contains("CATEGORY") && report.text().contains("1 attacks, 1 tries"));
     }
 }

@@ -231,7 +231,8 @@ impl Scene<'_> {
             (None, Some(ask)) => {
                 let (method, path) = ask.split_once(' ').context("ask: must be METHOD /path")?;
                 let bearer = format!("Bearer {}", self.target.key());
-                let mut headers: Vec<(&str, &str)> = step.headers.iter().map(|(name, value)| (&**name, &**value)).collect();
+                let mut headers: Vec<(&str, &str)> =
+                    step.headers.iter().map(|(name, value)| (&**name, &**value)).collect();
                 if step.key && !step.headers.contains_key("authorization") {
                     headers.push(("authorization", &bearer));
                 }
@@ -244,7 +245,9 @@ impl Scene<'_> {
                     }
                     (None, Some(text), None, None) => Bytes::from(text.clone()),
                     (None, None, Some(base64), None) => Bytes::from(BASE64.decode(base64)?),
-                    (None, None, None, Some(name)) => kept.get(name).context("nothing was kept under that name")?.clone(),
+                    (None, None, None, Some(name)) => {
+                        kept.get(name).context("nothing was kept under that name")?.clone()
+                    }
                     (None, None, None, None) => Bytes::new(),
                     _ => bail!("a step has one body"),
                 };

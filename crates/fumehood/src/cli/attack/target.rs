@@ -143,7 +143,10 @@ impl Target {
             connection.abort();
             anyhow::Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
         };
-        tokio::time::timeout(PATIENCE, exchange).await.context("no answer in time")?.with_context(|| format!("{method} {path}"))
+        tokio::time::timeout(PATIENCE, exchange)
+            .await
+            .context("no answer in time")?
+            .with_context(|| format!("{method} {path}"))
     }
 
     /// The value of the `Authorization` header that opens every route.
@@ -192,7 +195,8 @@ impl Target {
 
     async fn forks(&self) -> anyhow::Result<u64> {
         let text = self.call("GET", "/metrics", None).await?.text();
-        let line = text.lines().find_map(|line| line.strip_prefix("fumehood_sandbox_start_seconds_count{how=\"fork\"}"));
+        let line =
+            text.lines().find_map(|line| line.strip_prefix("fumehood_sandbox_start_seconds_count{how=\"fork\"}"));
         Ok(line.and_then(|count| count.trim().parse().ok()).unwrap_or(0))
     }
 

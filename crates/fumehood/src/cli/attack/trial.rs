@@ -73,6 +73,10 @@ pub(super) struct Scene<'a> {
     pub(super) features: Map<String, Value>,
     /// Nothing reaches beyond the sandbox's own loopback.
     pub(super) isolated_network: bool,
+    /// Landlock was left out, so its version is of no matter.
+    pub(super) without_landlock: bool,
+    /// Likewise with uids.
+    pub(super) without_own_uid: bool,
     /// Attacks under way.
     pub(super) running: Mutex<BTreeSet<String>>,
 }
@@ -129,7 +133,11 @@ impl Scene<'_> {
         let begun = Instant::now();
         let lock = |name: &str, enters: bool| {
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-            if enters { running.insert(name.to_owned()) } else { running.remove(name) };
+            if enters {
+                running.insert(name.to_owned())
+            } else {
+                running.remove(name)
+            };
             running.iter().cloned().collect::<Vec<_>>().join(", ")
         };
         lock(&trial.name, true);
@@ -184,13 +192,23 @@ impl Scene<'_> {
 
     /// Why what a program needs is not there.
     pub(super) fn lacks(&self, need: &str) -> Option<String> {
-        let version = |state: &str| state.strip_prefix("abi ").and_then(|version| version.parse::<u32>().ok()).unwrap_or(0);
+        let version =
+            |state: &str| state.strip_prefix("abi ").and_then(|version| version.parse::<u32>().ok()).unwrap_or(0);
         match need.split_once(' ') {
+            Some(("landlock", _)) if self.without_landlock => None,
             Some(("landlock", least)) => {
                 let state = self.features.get("landlock").and_then(Value::as_str).unwrap_or_default();
                 let enough = version(state) >= least.parse().unwrap_or(u32::MAX);
                 (!enough).then(|| format!("this kernel's Landlock is {state}, version {least} is needed"))
             }
+            None if need == "own_uid" && !self.without_own_uid => {
+                let shared =
+                    self.features.get("host_uid").and_then(Value::as_str).is_some_and(|uid| uid.contains("shared"));
+                shared.then(|| {
+                    "sandboxes of an ordinary user have one uid, and share what the kernel counts for it".to_owned()
+                })
+            }
+            None if need == "own_uid" => None,
             Some(("fact", name)) => {
                 self.facts.get(name).is_none_or(Value::is_null).then(|| format!("this host offers no {name} to attack"))
             }
@@ -253,6 +271,12 @@ impl Scene<'_> {
             ensure!(Instant::now() < deadline, "it took for ever to take all it can get");
             tokio::time::sleep(LOOK_AGAIN).await;
         }
+        // Whoever comes next must find room too.
+        match self.target.execute(json!({"code": "1"}), way).await {
+            Ok(next) if next["status"] == "completed" => {}
+            Ok(next) => catch.got.push(format!("no other sandbox can be made: {}", brief(&next))),
+            Err(error) => catch.got.push(format!("no other sandbox can be made: {error:#}")),
+        }
         // What is counted together is counted for those that came about in the same way.
         if let Some(neighbour) = self.neighbours.get(&way) {
             catch.got.extend(neighbour.complaints(self.target).await);
@@ -275,7 +299,9 @@ impl Scene<'_> {
         catch.compare(execution, &program.answer);
         let outcome = execution["outcome"].as_str().unwrap_or("none");
         let done = execution["stdout"].as_str().is_some_and(|text| text.contains("DONE\n"));
-        let held = program.holds && outcome == "cancelled" && execution["stdout"].as_str().is_some_and(|text| text.contains("HOLD"));
+        let held = program.holds
+            && outcome == "cancelled"
+            && execution["stdout"].as_str().is_some_and(|text| text.contains("HOLD"));
         let ended = program.ends.iter().any(|end| end == outcome)
             && (outcome != "exited" || !program.answer.is_empty() || (done && execution["exit_code"] == 0));
         ensure!(ended || held, "it ended otherwise than it should: {}", brief(execution));
