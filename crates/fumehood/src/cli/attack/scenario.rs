@@ -120,6 +120,10 @@ fn repeat(text: &str) -> String {
         written += before;
         let repetition = from.split_once('}').and_then(|(inside, after)| {
             let (what, times) = inside[1..].split_once('*')?;
+            // One that begins inside is its own.
+            if what.contains('{') {
+                return None;
+            }
             Some((what.repeat(times.parse().ok()?), after))
         });
         match repetition {
