@@ -3,6 +3,7 @@
 //! Needs the default image (`fumehood image build`); where this host cannot confine processes each test says so and passes, and CI
 //! fails on that line.
 
+mod attack;
 mod bench;
 mod cli;
 mod client;

@@ -1,7 +1,8 @@
 //! The binary run by an ordinary user, with control groups that root has given to that user.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
@@ -28,7 +29,9 @@ impl Groups {
     }
 
     fn prepare(for_what: &str) -> std::io::Result<Self> {
-        let name = format!("fumehood-{for_what}-{}", std::process::id());
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("fumehood-{for_what}-{}-{number}", std::process::id());
         let root = Path::new("/sys/fs/cgroup");
         let unified = root.join("cgroup.controllers").exists();
         let mut folders = Vec::new();
@@ -92,36 +95,49 @@ pub(crate) fn home() -> (tempfile::TempDir, PathBuf) {
     (folder, binary)
 }
 
+/// The user with this binary, in a folder of theirs.
+pub(crate) struct User {
+    groups: Groups,
+    folder: tempfile::TempDir,
+}
+
+impl User {
+    /// # Errors
+    /// Why there cannot be one.
+    pub(crate) fn prepare() -> Result<Self, String> {
+        if !rustix::process::geteuid().is_root() {
+            return Err("only root can prepare control groups for another user".to_owned());
+        }
+        let groups = Groups::prepare("user").map_err(|error| error.to_string())?;
+        Ok(Self { groups, folder: home().0 })
+    }
+
+    /// Runs the binary in the folder, with the user's data and the images of everybody.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        let text = |path: &Path| path.display().to_string();
+        let (binary, data) = (text(&self.folder.path().join("fumehood")), text(&self.folder.path().join("data")));
+        let images = text(&images_dir());
+        let (command, rest) = arguments.split_first().unwrap();
+        let mut all = vec![binary.as_str(), command, "--data-dir", &data, "--images-dir", &images];
+        all.extend(rest);
+        self.groups.command(&all).current_dir(self.folder.path()).output().unwrap()
+    }
+}
+
 #[test]
 fn an_ordinary_user_gets_the_same_but_for_a_uid_per_sandbox_and_is_told_so() {
-    let Some(groups) = Groups::prepare_for("user") else { return };
-    let (folder, binary) = home();
+    let user = match User::prepare() {
+        Ok(user) => user,
+        Err(reason) => return println!("SKIPPED ordinary user: {reason}"),
+    };
+    let folder = &user.folder;
     std::fs::write(folder.path().join("in.csv"), "a,b\n1,2\n").unwrap();
     let code = "import pandas as pd, matplotlib.pyplot as plt, os\ndf = pd.read_csv('in.csv')\nplt.plot(df.a); plt.title('图'); plt.show()\n\
                 df.to_csv('sub.csv'); os.makedirs('d'); open('d/x', 'w').write('deep')\nprint(os.getuid(), open('/dev/stdout', 'w').write('reopened\\n'))\ndf";
     let run = |code: &str, more: &[&str]| {
-        let text = |path: &Path| path.display().to_string();
-        let (binary, data, images, input) = (
-            text(&binary),
-            text(&folder.path().join("data")),
-            text(&images_dir()),
-            text(&folder.path().join("in.csv")),
-        );
-        let mut arguments = vec![
-            binary.as_str(),
-            "run",
-            "--json",
-            "--data-dir",
-            &data,
-            "--images-dir",
-            &images,
-            "--file",
-            &input,
-            "-c",
-            code,
-        ];
+        let mut arguments = vec!["run", "--json", "--file", "in.csv", "-c", code];
         arguments.extend(more);
-        groups.command(&arguments).current_dir(folder.path()).output().unwrap()
+        user.run(&arguments)
     };
     let out = folder.path().join("out").display().to_string();
     let output = run(code, &["--out", &out]);

@@ -1,6 +1,6 @@
 //! What a caller asks for ([`ExecutionRequest`]) and what the engine runs ([`ExecutionSpec`]): parsed once, valid inside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -808,7 +808,7 @@ fn files(given: Vec<FileRequest>, max_files: usize) -> Result<Vec<InputFile>, Fi
     if given.len() > max_files {
         return Err(FieldError::new("files", format!("has {} entries; at most {max_files} are accepted", given.len())));
     }
-    given
+    let files = given
         .into_iter()
         .enumerate()
         .map(|(index, file)| {
@@ -829,7 +829,19 @@ fn files(given: Vec<FileRequest>, max_files: usize) -> Result<Vec<InputFile>, Fi
             };
             Ok(InputFile { path, content })
         })
-        .collect()
+        .collect::<Result<Vec<_>, _>>()?;
+    let paths: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    for (index, file) in files.iter().enumerate() {
+        let mut path = file.path.as_str();
+        while let Some((folder, _)) = path.rsplit_once('/') {
+            if paths.contains(folder) {
+                let message = format!("lies below {folder:?}, which is a file of this request too");
+                return Err(FieldError::new(format!("files[{index}].path"), message));
+            }
+            path = folder;
+        }
+    }
+    Ok(files)
 }
 
 fn globs(patterns: &[String]) -> Result<Option<GlobSet>, FieldError> {
@@ -932,6 +944,17 @@ mod tests {
         assert_eq!(refused(|r| r.files = vec![file(None, None)]), "files[0]");
         assert_eq!(refused(|r| r.files = vec![file(Some("x"), Some("eA=="))]), "files[0]");
         assert_eq!(refused(|r| r.files = vec![file(None, Some("%%"))]), "files[0].content_base64");
+    }
+
+    #[test]
+    fn a_file_lies_below_no_other() {
+        let file =
+            |path: &str| FileRequest { path: path.to_owned(), content: Some(String::new()), content_base64: None };
+        assert_eq!(refused(|r| r.files = vec![file("a/b"), file("ab"), file("a")]), "files[0].path");
+        assert_eq!(refused(|r| r.files = vec![file("/data/a/b/c"), file("a/b")]), "files[0].path");
+        let apart = vec![file("a"), file("ab"), file("b/a"), file("b/ab")];
+        let request = ExecutionRequest { files: apart, ..ExecutionRequest::new("1") };
+        assert!(request.validate(&LimitPolicy::default()).is_ok());
     }
 
     #[test]

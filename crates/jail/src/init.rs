@@ -189,7 +189,6 @@ fn become_program(
     for (fd, target) in high.iter().zip(0..) {
         sys::place(fd.as_fd(), target).at(Step::ArrangeDescriptors, "channels")?;
     }
-    // After the descriptors: arranging them needs numbers beyond the limit.
     if rights.without.keeps(Layer::Rlimits) {
         rlimits::apply(&spec.limits)?;
     }
@@ -211,6 +210,9 @@ fn become_program(
     sys::close_on_exec_from(if spec.control { 4 } else { 3 }).at(Step::ArrangeDescriptors, "close the rest")?;
     let listener = renounce(rights)?;
     tell_confined(report, listener, None)?;
+    if rights.without.keeps(Layer::Rlimits) {
+        rlimits::apply_to_descriptors(&spec.limits)?;
+    }
     Err(JailError::new(Step::Exec, spec.argv[0].clone(), sys::exec(&program, &argv, &env)))
 }
 

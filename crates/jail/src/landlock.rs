@@ -60,7 +60,8 @@ pub(crate) fn restrict() -> Result<(), JailError> {
         let folder = PathFd::new(place).at(Step::Landlock, place)?;
         ruleset = ruleset.add_rule(PathBeneath::new(folder, AccessFs::from_all(NEWEST))).at(Step::Landlock, place)?;
     }
-    let status = ruleset.restrict_self().at(Step::Landlock, "")?;
+    // That is a layer of its own, and set before.
+    let status = ruleset.no_new_privs(false).restrict_self().at(Step::Landlock, "")?;
     if status.ruleset == RulesetStatus::NotEnforced && state() != "unavailable" {
         return Err(JailError::new(Step::Landlock, "", "the kernel has it but did not enforce it"));
     }

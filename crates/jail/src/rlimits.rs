@@ -8,14 +8,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::error::{At, JailError, Step};
 use crate::protocol::JailLimits;
 
+/// No core files, which would be written where the host decides. At 0 a crash would still start the host's program for them (a
+/// `core_pattern` that begins with `|`); at 1 the kernel starts none, and a file of one byte is none.
+const NO_CORE: u64 = 1;
+
 /// Sets hard and soft limits. Only lowers them: raising needs a capability that even root may lack.
 pub(crate) fn apply(limits: &JailLimits) -> Result<(), JailError> {
     const MB: u64 = 1 << 20;
     let wanted = [
-        // A core file would be written where the host decides.
-        (Resource::Core, 0),
+        (Resource::Core, NO_CORE),
         (Resource::Fsize, limits.file_size_bytes),
-        (Resource::Nofile, limits.open_files),
         // Counted per user namespace, so it holds for the sandbox alone. Above the cgroup's limit, so that the cgroup is the
         // one that refuses and counts.
         (Resource::Nproc, limits.processes + 64),
@@ -29,12 +31,19 @@ pub(crate) fn apply(limits: &JailLimits) -> Result<(), JailError> {
         // Deep recursion in Python needs the usual stack; unlimited would change how memory is laid out.
         (Resource::Stack, 8 * MB),
     ];
-    for (resource, value) in wanted {
-        let hard = getrlimit(resource).maximum.map_or(value, |hard| hard.min(value));
-        setrlimit(resource, Rlimit { current: Some(hard), maximum: Some(hard) })
-            .at(Step::SetLimits, format!("{resource:?}"))?;
-    }
-    Ok(())
+    wanted.into_iter().try_for_each(|(resource, value)| lower(resource, value))
+}
+
+/// The limit of descriptors, once nothing more is sent to the jailer: by it the kernel also decides who may send any while too many of the same
+/// uid are under way, and an ordinary user's sandboxes share theirs.
+pub(crate) fn apply_to_descriptors(limits: &JailLimits) -> Result<(), JailError> {
+    lower(Resource::Nofile, limits.open_files)
+}
+
+fn lower(resource: Resource, value: u64) -> Result<(), JailError> {
+    let hard = getrlimit(resource).maximum.map_or(value, |hard| hard.min(value));
+    setrlimit(resource, Rlimit { current: Some(hard), maximum: Some(hard) })
+        .at(Step::SetLimits, format!("{resource:?}"))
 }
 
 /// Limits of what a sandbox's user namespace may hold of the kernel, by file below `/proc/sys/user`. Its own namespaces are there already; no process
@@ -77,5 +86,5 @@ impl NamespaceLimits {
 
 /// Of a zygote: only what is the same for all its forks, which could not raise it again.
 pub(crate) fn apply_to_zygote() -> Result<(), JailError> {
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).at(Step::SetLimits, "Core")
+    setrlimit(Resource::Core, Rlimit { current: Some(NO_CORE), maximum: Some(NO_CORE) }).at(Step::SetLimits, "Core")
 }

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    TargetArch, apply_filter, sock_filter,
+    TargetArch, sock_filter,
 };
 
 use crate::error::{At, JailError, Step};
@@ -127,8 +127,10 @@ const FAMILIES: Reason = Reason {
     why: "other families (packet, alg, vsock, …) reach the host or rarely used kernel code",
     instead: "use unix, inet or inet6 sockets; hashes and ciphers are in hashlib and cryptography",
 };
-const TERMINALS: Reason =
-    Reason { why: "pushes input into a terminal", instead: "write to the other end of the terminal instead" };
+const TERMINALS: Reason = Reason {
+    why: "pushes input into a terminal, or gives it a line discipline whose code is rarely looked at",
+    instead: "write to the other end of the terminal instead",
+};
 #[cfg(target_arch = "x86_64")]
 const SEGMENTS: Reason = Reason {
     why: "16-bit code segments are a source of kernel faults",
@@ -196,7 +198,7 @@ const DENIED: &[Denied] = &[
         When::NoneOf(0, &[libc::AF_UNIX as u64, libc::AF_INET as u64, libc::AF_INET6 as u64, libc::AF_NETLINK as u64],),
         FAMILIES
     ),
-    deny!(SYS_ioctl, When::OneOf(1, &[libc::TIOCSTI, libc::TIOCLINUX]), TERMINALS),
+    deny!(SYS_ioctl, When::OneOf(1, &[libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD]), TERMINALS),
     #[cfg(target_arch = "x86_64")]
     deny!(SYS_iopl, KERNEL),
     #[cfg(target_arch = "x86_64")]
@@ -332,7 +334,7 @@ pub(crate) fn install(filters: &Filters) -> Result<Option<OwnedFd>, JailError> {
     match sys::install_listening_filter(&told) {
         Ok(listener) => Ok(Some(listener)),
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-            apply_filter(&filters.untold).at(Step::Seccomp, "closed calls").map(|()| None)
+            apply(&filters.untold).at(Step::Seccomp, "closed calls").map(|()| None)
         }
         Err(error) => Err(JailError::new(Step::Seccomp, "closed calls", error)),
     }
@@ -342,12 +344,18 @@ pub(crate) fn install(filters: &Filters) -> Result<Option<OwnedFd>, JailError> {
 /// that hold a call the newer one is asked. A plain error here would take precedence over that, and nobody would hear of it.
 pub(crate) fn install_for_zygote(filters: &Filters) -> Result<(), JailError> {
     install_errors(filters)?;
-    apply_filter(&filters.told).at(Step::Seccomp, "closed calls")
+    apply(&filters.told).at(Step::Seccomp, "closed calls")
 }
 
 fn install_errors(filters: &Filters) -> Result<(), JailError> {
-    apply_filter(&filters.unreviewed).at(Step::Seccomp, "unreviewed calls")?;
-    apply_filter(&filters.quiet).at(Step::Seccomp, "quietly closed calls")
+    apply(&filters.unreviewed).at(Step::Seccomp, "unreviewed calls")?;
+    apply(&filters.quiet).at(Step::Seccomp, "quietly closed calls")
+}
+
+/// Not by the compiler's own function: that would set `no_new_privs` unasked, which is a layer of its own.
+fn apply(program: &BpfProgram) -> std::io::Result<()> {
+    let program: Vec<libc::sock_filter> = program.iter().map(instruction).collect();
+    sys::install_filter(&program)
 }
 
 fn instruction(step: &sock_filter) -> libc::sock_filter {
@@ -401,6 +409,7 @@ fn detail(call: libc::c_long, arguments: &[u64; 6]) -> Option<String> {
             (!set.is_empty()).then(|| set.join("|"))
         }
         libc::SYS_ioctl if arguments[1] & 0xffff_ffff == libc::TIOCSTI => Some("TIOCSTI".to_owned()),
+        libc::SYS_ioctl if arguments[1] & 0xffff_ffff == libc::TIOCSETD => Some("TIOCSETD".to_owned()),
         libc::SYS_ioctl => Some("TIOCLINUX".to_owned()),
         libc::SYS_personality => Some(format!("{:#x}", arguments[0] as u32)),
         _ => None,

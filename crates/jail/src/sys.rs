@@ -447,6 +447,31 @@ pub(crate) fn join_new_session_keyring() -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>()) }).map(drop)
 }
 
+/// Puts a key into the session keyring, for whoever has that to read.
+pub(crate) fn add_key_to_session(description: &CStr, payload: &[u8]) -> io::Result<()> {
+    const SESSION_KEYRING: libc::c_int = -3;
+    // SAFETY: both names end with a NUL; the kernel copies as many bytes of the payload as it is told there are.
+    let added = unsafe {
+        libc::syscall(
+            libc::SYS_add_key,
+            c"user".as_ptr(),
+            description.as_ptr(),
+            payload.as_ptr(),
+            payload.len(),
+            SESSION_KEYRING,
+        )
+    };
+    check(added).map(drop)
+}
+
+/// Installs a seccomp filter. `no_new_privs` must be set, or the capability for it held.
+pub(crate) fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
+    let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    // SAFETY: `program` names `len` instructions, which the kernel copies before it returns.
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &program) }).map(drop)
+}
+
 /// Installs a seccomp filter that holds the calls it closes until they are answered through the descriptor returned, which is closed on exec.
 /// `no_new_privs` must be set, or the capability for it held.
 pub(crate) fn install_listening_filter(program: &[libc::sock_filter]) -> io::Result<OwnedFd> {

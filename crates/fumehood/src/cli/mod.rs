@@ -1,5 +1,6 @@
 //! The command line.
 
+mod attack;
 mod bench;
 mod config;
 mod demo;
@@ -77,6 +78,8 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Look at this host: which isolation works here, what is missing, and how to get it
     Doctor(doctor::DoctorArgs),
+    /// Run hostile programs in sandboxes of this host, and tell what each of them got
+    Attack(Box<attack::AttackArgs>),
     /// Print the OpenAPI description of the HTTP interface
     Openapi,
     /// Print a script with which a shell completes these commands
@@ -189,6 +192,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Demo { common } => common.load(None).and_then(|config| demo::main(&config)),
         Command::Bench(args) => bench::main(*args),
         Command::Doctor(args) => doctor::main(&args),
+        Command::Attack(args) => attack::main(&args),
         Command::Openapi => show::write_out(&fumehood_server::openapi_json()).map(|()| ExitCode::SUCCESS),
         Command::Completion { shell } => {
             let mut script = Vec::new();

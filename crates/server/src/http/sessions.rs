@@ -223,6 +223,8 @@ pub(crate) struct Variables {
 #[utoipa::path(get, path = "/v1/sessions/{id}/variables", tag = "sessions",
     params(("id" = String, Path, description = "Id of the session")),
     responses((status = 200, description = "Variables", body = Variables), Refusals))]
-pub(crate) async fn variables(SessionParam(session): SessionParam) -> Json<Variables> {
-    Json(Variables { variables: session.variables() })
+pub(crate) async fn variables(SessionParam(session): SessionParam) -> Result<Json<Variables>, ApiError> {
+    // What was in a session is gone with it.
+    session.over().map_or(Ok(()), Err)?;
+    Ok(Json(Variables { variables: session.variables() }))
 }

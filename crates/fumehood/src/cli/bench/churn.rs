@@ -347,7 +347,7 @@ fn check(answer: &[u8], outcome: &str, printed: &str) -> anyhow::Result<()> {
 
 /// What could be left over.
 #[derive(Debug, Default)]
-pub(super) struct Left {
+pub(in crate::cli) struct Left {
     counts: BTreeMap<&'static str, u64>,
     /// Of the server and its jailers, what they have for themselves.
     memory_mb: u64,
@@ -359,26 +359,38 @@ impl Left {
         Self::now(bench.server_pid(), bench.folder.path())
     }
 
-    fn now(server: Option<u32>, folder: &Path) -> Self {
-        let mut counts = BTreeMap::from([("files", files(folder))]);
-        let mut memory_mb = 0;
-        if let Some(server) = server {
-            let (groups, others) = sandboxes(server);
-            counts.insert("sandboxes", groups.len() as u64);
-            counts.insert("processes", (groups.iter().map(Vec::len).sum::<usize>() + others.len()) as u64);
-            let of = |what: &str| -> u64 { others.iter().map(|pid| entries(&format!("/proc/{pid}/{what}"))).sum() };
-            counts.insert("descriptors", of("fd"));
-            counts.insert("mounts", others.iter().map(|pid| lines(&format!("/proc/{pid}/mountinfo"))).sum());
-            counts.insert("threads", of("task"));
-            counts.insert("cgroups", cgroups(Path::new("/sys/fs/cgroup"), &others));
-            // The zygote, which is replaced now and then, is another program.
-            let ours = others.iter().filter(|pid| ours(**pid));
-            memory_mb = ours.map(|pid| memory(*pid)).sum::<Memory>().unique >> 20;
-        }
-        Self { counts, memory_mb }
+    /// Of a server that is this process or another; its files are not counted.
+    pub(in crate::cli) fn of_process(server: u32) -> Self {
+        let mut now = Self::default();
+        now.count(server);
+        now
     }
 
-    fn more_than(&self, before: &Self) -> bool {
+    fn now(server: Option<u32>, folder: &Path) -> Self {
+        let mut now = Self { counts: BTreeMap::from([("files", files(folder))]), memory_mb: 0 };
+        if let Some(server) = server {
+            now.count(server);
+        }
+        now
+    }
+
+    fn count(&mut self, server: u32) {
+        let (groups, others) = sandboxes(server);
+        let of = |what: &str| -> u64 { others.iter().map(|pid| entries(&format!("/proc/{pid}/{what}"))).sum() };
+        self.counts.extend([
+            ("sandboxes", groups.len() as u64),
+            ("processes", (groups.iter().map(Vec::len).sum::<usize>() + others.len()) as u64),
+            ("descriptors", of("fd")),
+            ("mounts", others.iter().map(|pid| lines(&format!("/proc/{pid}/mountinfo"))).sum()),
+            ("threads", of("task")),
+            ("cgroups", cgroups(Path::new("/sys/fs/cgroup"), &others)),
+        ]);
+        // The zygote, which is replaced now and then, is another program.
+        let ours = others.iter().filter(|pid| ours(**pid));
+        self.memory_mb = ours.map(|pid| memory(*pid)).sum::<Memory>().unique >> 20;
+    }
+
+    pub(in crate::cli) fn more_than(&self, before: &Self) -> bool {
         // Threads of the runtime come and go with its load.
         let judged = self.counts.iter().filter(|(what, _)| **what != "threads");
         judged.into_iter().any(|(what, count)| *count > before.counts.get(what).copied().unwrap_or(0))
@@ -388,7 +400,7 @@ impl Left {
         self.memory_mb > before.memory_mb + GROWTH_MB
     }
 
-    fn text(&self) -> String {
+    pub(in crate::cli) fn text(&self) -> String {
         let counts: Vec<String> = self.counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
         format!("{}, server and jailer {} MiB", counts.join(", "), self.memory_mb)
     }

@@ -9,7 +9,7 @@
 //!
 //! Absolute figures are those of one machine; the bounds are on ratios to the baselines. docs/benchmarks.md tells how to read them.
 
-mod churn;
+pub(super) mod churn;
 mod density;
 mod http;
 mod latency;
