@@ -78,7 +78,18 @@ pub(crate) fn become_inside(drop_groups: bool) -> Result<(), JailError> {
 pub(crate) fn become_user(uid: u32, gid: u32, drop_groups: bool) -> Result<(), JailError> {
     sys::keep_capabilities().at(Step::BecomeUser, "keep capabilities")?;
     sys::become_ids(uid, gid, drop_groups).at(Step::BecomeUser, uid.to_string())?;
-    // setresuid clears the effective set of what it keeps.
+    raise_capabilities()
+}
+
+/// Has this process act as another user for what it makes, with its capabilities still in effect: a kernel that keeps ordinary users from making user
+/// namespaces must not take it for one.
+pub(crate) fn act_as(uid: u32) -> Result<(), JailError> {
+    sys::act_as(uid).at(Step::BecomeUser, uid.to_string())?;
+    raise_capabilities()
+}
+
+/// Makes every capability that is permitted effective: a change of the effective uid clears that.
+fn raise_capabilities() -> Result<(), JailError> {
     let all = CapabilitySet::all();
     let permitted = rustix::thread::capabilities(None).at(Step::BecomeUser, "read capabilities")?.permitted & all;
     let sets = CapabilitySets { effective: permitted, permitted, inheritable: CapabilitySet::empty() };

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::error::{At, JailError, Step};
+use crate::identity;
 use crate::layer::Without;
 use crate::mounts;
 use crate::protocol::{RootEntry, packet_pair, receive, send};
@@ -37,13 +38,17 @@ impl Images {
     ) -> Result<Side, JailError> {
         let image = self.built(entries)?;
         sys::enter_namespace(image).at(Step::EnterImage, "")?;
-        let side = match owner.map_or(Ok(()), sys::act_as) {
+        let side = match owner.map_or(Ok(()), identity::act_as) {
             Ok(()) => sys::clone_into(namespaces).at(Step::Clone, ""),
-            Err(error) => Err(JailError::new(Step::Clone, "act for the zygote", error)),
+            Err(error) => Err(error),
         };
         if !matches!(side, Ok(Side::Child)) {
             // Whoever stayed as somebody else, or in there, would fail at everything that follows.
-            owner.map_or(Ok(()), |_| sys::act_as(0)).at(Step::Clone, "act for itself again")?;
+            if owner.is_some() {
+                sys::act_as(0).at(Step::Clone, "act for itself again")?;
+                // Lost with the change of credentials.
+                sys::die_with_parent().at(Step::FollowParent, "jailer")?;
+            }
             sys::enter_namespace(self.own.as_fd()).at(Step::EnterImage, "and leave it")?;
         }
         side

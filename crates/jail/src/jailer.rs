@@ -182,13 +182,22 @@ fn go_inside(socket: OwnedFd, place: Place) -> io::Result<()> {
                 true => Ok(()),
                 false => identity::map_same(pid, place.uid, place.gid),
             };
-            match mapped {
-                Ok(()) => drop(rustix::io::write(&go, &[1])),
+            // Held until the end: by its closing the inner process knows that this one is gone.
+            let go = match mapped {
+                Ok(()) => {
+                    rustix::io::write(&go, &[1])?;
+                    Some(go)
+                }
                 // It finds the pipe closed and ends.
-                Err(error) => send(&socket, &Reply::Unusable(error), &[])?,
-            }
-            drop((go, socket));
+                Err(error) => {
+                    drop(go);
+                    send(&socket, &Reply::Unusable(error), &[])?;
+                    None
+                }
+            };
+            drop(socket);
             let status = wait_status(&pidfd);
+            drop(go);
             place.hierarchy.remove_all();
             match status {
                 Some(0) => Ok(()),

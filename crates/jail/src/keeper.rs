@@ -63,7 +63,7 @@ pub(crate) fn run(socket: &OwnedFd, place: Place, go: &OwnedFd) -> io::Result<()
     match State::prepare(place, go) {
         Ok(mut state) => {
             send(socket, &state.ready(), &[])?;
-            let ended = state.serve(socket);
+            let ended = state.serve(socket, go);
             state.end_all();
             // Nobody is left to be told; a server that has gone without reading all there was resets the connection.
             let gone =
@@ -201,6 +201,7 @@ impl Sandbox {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Server,
+    Outer,
     Report(u64),
     Init(u64),
     Program(u64),
@@ -217,6 +218,7 @@ impl Source {
             Self::Program(id) => (3, id),
             Self::Zygote(id) => (4, id),
             Self::ProgramReport(id) => (5, id),
+            Self::Outer => (6, 0),
         };
         epoll::EventData::new_u64(id << 3 | kind)
     }
@@ -229,6 +231,7 @@ impl Source {
             2 => Self::Init(id),
             3 => Self::Program(id),
             5 => Self::ProgramReport(id),
+            6 => Self::Outer,
             _ => Self::Zygote(id),
         }
     }
@@ -267,7 +270,9 @@ impl State {
     /// Who a sandbox with this host uid is. Run by root each has a group of its own too.
     fn owner(&self, uid: u32, namespace: Option<u32>) -> Owner {
         let Place { privileged, gid, .. } = self.place;
-        Owner { uid, gid: if privileged { uid } else { gid }, privileged, namespace: namespace.filter(|_| privileged) }
+        // What the kernel counts for the owner of a user namespace (inotify instances, for example) is the sandbox's own, unless a zygote has to be it.
+        let namespace = privileged.then(|| namespace.unwrap_or(uid));
+        Owner { uid, gid: if privileged { uid } else { gid }, privileged, namespace }
     }
 
     fn means(&mut self) -> Means<'_> {
@@ -308,9 +313,10 @@ impl State {
         Reply::Ready { features, own_uids: self.place.privileged }
     }
 
-    /// Serves until the server is gone.
-    fn serve(&mut self, server: &OwnedFd) -> io::Result<()> {
+    /// Serves until the server is gone, or the outer process, which holds the other end of `outer`.
+    fn serve(&mut self, server: &OwnedFd, outer: &OwnedFd) -> io::Result<()> {
         self.watch(server.as_fd(), Source::Server)?;
+        self.watch(outer.as_fd(), Source::Outer)?;
         let mut events = Vec::with_capacity(64);
         loop {
             // Groups that were busy are tried again soon, strays looked for, and what is to stand still; otherwise there is nothing to do but wait.
@@ -331,6 +337,7 @@ impl State {
                         None => return Ok(()),
                         Some((request, fds)) => self.take(request, fds, server)?,
                     },
+                    Source::Outer => return Ok(()),
                     Source::Report(id) => self.hear(id, server)?,
                     Source::ProgramReport(id) => self.hear_program(id, server)?,
                     Source::Program(id) => self.program_ended(id, server)?,

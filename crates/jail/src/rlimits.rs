@@ -56,8 +56,8 @@ const NAMESPACE_LIMITS: [(&str, u64); 10] = [
     ("max_ipc_namespaces", 0),
     ("max_uts_namespaces", 0),
     ("max_time_namespaces", 0),
-    // A host allows a user few of these, which others may be using too.
-    ("max_inotify_instances", 32),
+    // A host allows a user few of these (128), which the forks of a zygote share.
+    ("max_inotify_instances", 16),
     ("max_inotify_watches", 16_384),
     ("max_fanotify_groups", 0),
 ];

@@ -36,7 +36,8 @@ pub(crate) struct Owner {
     pub(crate) gid: u32,
     /// The jailer is root, so the ids are the sandbox's own.
     pub(crate) privileged: bool,
-    /// Who owns the sandbox's user namespace, and thereby may put processes into it: the zygote that its program is forked from.
+    /// Who owns the sandbox's user namespace, and thereby may put processes into it: the zygote that its program is forked from, or the sandbox itself. Run by
+    /// an ordinary user it is that user.
     pub(crate) namespace: Option<u32>,
 }
 

@@ -73,6 +73,23 @@ fn when_the_server_goes_the_jailer_and_every_sandbox_go() {
 }
 
 #[test]
+fn when_the_jailer_is_killed_every_zygote_goes_with_its_forks() {
+    let mut rig = jail!().forking();
+    let spec = rig.spec(&[]);
+    let mut channels = rig.launch(spec);
+    rig.started();
+    channels.execute(&["/bin/sleep", "1000"]);
+    let inner = rig.inner();
+    let children = std::fs::read_to_string(format!("/proc/{inner}/task/{inner}/children")).unwrap();
+    // The zygote, process 1 of the sandbox, and the fork.
+    assert_eq!(children.split_whitespace().count(), 3, "{children}");
+    rig.jailer.process.kill().unwrap();
+    rig.jailer.process.wait().unwrap();
+    children.split_whitespace().for_each(|pid| wait_gone(pid.parse().unwrap()));
+    wait_gone(inner);
+}
+
+#[test]
 fn when_the_jailer_is_killed_every_sandbox_goes() {
     let mut rig = jail!();
     let (pid, _pipes) = sleeper(&mut rig);
