@@ -29,7 +29,7 @@ const MATPLOTLIB: &str = "/opt/fumehood/matplotlib";
 const FRIENDS_OF_USR: [&str; 7] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/libexec"];
 
 /// What of the host's `/etc` is shown, and why. Nothing else is.
-const ETC: [(&str, &str); 9] = [
+const ETC: [(&str, &str); 10] = [
     ("/etc/alternatives", "links that programs of /usr go through"),
     ("/etc/fonts", "fontconfig's list of fonts"),
     ("/etc/ld.so.cache", "where libraries are"),
@@ -39,6 +39,7 @@ const ETC: [(&str, &str); 9] = [
     ("/etc/ssl/openssl.cnf", "defaults of the TLS library"),
     ("/etc/mime.types", "names of media types"),
     ("/etc/protocols", "names of protocols"),
+    ("/etc/services", "names of services and their ports, for getaddrinfo"),
 ];
 
 /// How to build a host image.
