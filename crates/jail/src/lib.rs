@@ -43,6 +43,7 @@ mod sys;
 mod zygote;
 
 pub use error::{JailError, Step};
+pub use layer::{Layer, Without};
 
 /// Gives this process a session keyring of its own with a key in it, for the attack suite to look for: the jailer that it starts inherits the
 /// keyring, sandboxes must not.
@@ -53,4 +54,3 @@ pub fn plant_key(description: &std::ffi::CStr, payload: &[u8]) -> std::io::Resul
     sys::join_new_session_keyring()?;
     sys::add_key_to_session(description, payload)
 }
-pub use layer::{Layer, Without};

@@ -13,6 +13,9 @@
 //!
 //! The program of a sandbox is a child of its process 1 when it was executed, and of this process when it was forked from a zygote.
 
+mod kept;
+mod zygotes;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::io;
@@ -20,7 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::cgroup::{Group, Hierarchy, Weight};
 use crate::error::{At, JailError, Step};
@@ -31,14 +34,10 @@ use crate::landlock;
 use crate::layer::{Layer, Without};
 use crate::mounts;
 use crate::probe;
-use crate::protocol::{
-    ExitReport, JailLimits, JailSpec, Order, Reply, Report, Request, ZygoteReport, ZygoteSpec, packet_pair, receive,
-    send,
-};
+use crate::protocol::{ExitReport, JailLimits, JailSpec, Reply, Report, Request, receive, send};
 use crate::seccomp::{self, Filters};
 use crate::spawn::{self, Forking, Means, Owner, Spawned, wait_status};
 use crate::sys;
-use crate::zygote;
 
 /// Requests that a zygote has at a time; the others wait here. More than one, so that it never waits for the next.
 const FORKS_AHEAD: usize = 2;
@@ -674,323 +673,6 @@ impl State {
     fn remove(&mut self, group: Group) {
         if matches!(group.remove(), Ok(false)) {
             self.graveyard.push(group);
-        }
-    }
-
-    // Sandboxes that are kept
-
-    /// Ends what runs there, and remembers what comes after it.
-    fn begin(&mut self, id: u64, number: u64, zygote: Option<u64>, channels: Vec<OwnedFd>) -> io::Result<()> {
-        let Some(sandbox) = self.sandboxes.get_mut(&id).filter(|sandbox| sandbox.keep) else { return Ok(()) };
-        if channels.len() != 4 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "channels are missing"));
-        }
-        if self.place.privileged {
-            let (uid, gid) = (rustix::fs::Uid::from_raw(sandbox.uid), rustix::fs::Gid::from_raw(sandbox.uid));
-            for pipe in &channels[..3] {
-                rustix::fs::fchown(pipe, Some(uid), Some(gid))?;
-            }
-        }
-        sandbox.next = Some(Next { number, zygote, channels });
-        let swept = sandbox.report.as_ref().map(|process_1| send(process_1, &Order::Sweep, &[]));
-        if !matches!(swept, Some(Ok(()))) {
-            // Its end is on its way.
-            self.kill(id);
-        }
-        Ok(())
-    }
-
-    /// Nothing of an earlier program runs any more.
-    fn begin_next(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
-        // The end of a fork is heard of from the kernel, perhaps a moment after process 1 has seen it.
-        self.program_ended(id, server)?;
-        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return Ok(()) };
-        let Some(Next { number, zygote, mut channels }) = sandbox.next.take() else { return Ok(()) };
-        sandbox.number = number;
-        let (report, theirs) = packet_pair()?;
-        channels.push(theirs);
-        sandbox.exit = ExitReport::default();
-        let ready = zygote.filter(|id| self.zygotes.get(id).is_some_and(|zygote| zygote.ready));
-        let begun = match (zygote, ready) {
-            (Some(zygote), None) => {
-                self.no_fork(id, no_zygote(zygote), server)?;
-                return Ok(());
-            }
-            (Some(_), Some(zygote)) => {
-                if let Err(error) = sandbox.group.open(&sandbox.limits) {
-                    return self.no_fork(id, error, server);
-                }
-                sandbox.program = Program::ToFork(zygote, channels);
-                self.queue_fork(zygote, id, server)
-            }
-            (None, _) => {
-                let fds: Vec<BorrowedFd<'_>> = channels.iter().map(AsFd::as_fd).collect();
-                sandbox.program = Program::Executed;
-                let told = sandbox.report.as_ref().map(|process_1| send(process_1, &Order::Execute, &fds));
-                match told {
-                    Some(Ok(())) => send(server, &Reply::Begun { id, program: sandbox.number }, &[]),
-                    // Its end is on its way.
-                    _ => Ok(()),
-                }
-            }
-        };
-        begun?;
-        self.watch(report.as_fd(), Source::ProgramReport(id))?;
-        if let Some(sandbox) = self.sandboxes.get_mut(&id) {
-            sandbox.program_report = Some(report);
-        }
-        Ok(())
-    }
-
-    /// Takes in what a program of a sandbox that is kept reports of its own start.
-    fn hear_program(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
-        while let Some(sandbox) = self.sandboxes.get_mut(&id)
-            && let Some(report) = &sandbox.program_report
-            && readable(report.as_fd())?
-        {
-            match receive::<Report>(report) {
-                Ok(Some((Report::Failed(error), _))) => sandbox.exit.error = Some(error),
-                Ok(Some((Report::Confined { listener, io }, fds))) => self.confined(id, (listener, io), fds, server)?,
-                // Nothing else is said there.
-                _ => {
-                    if let Some(report) = sandbox.program_report.take() {
-                        self.unwatch(&report);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The program of a sandbox that is kept has ended, or did not come.
-    fn program_over(&mut self, id: u64, wait_status: Option<i32>, server: &OwnedFd) -> io::Result<()> {
-        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return Ok(()) };
-        sandbox.program = Program::Over;
-        sandbox.exit.wait_status = wait_status;
-        if let Some(report) = sandbox.program_report.take() {
-            epoll::delete(&self.watch, &report).ok();
-        }
-        if sandbox.next.is_some() {
-            // Ended to make room: whoever asked for the next one hears of that one only.
-            return Ok(());
-        }
-        let (program, report) = (sandbox.number, sandbox.final_report());
-        send(server, &Reply::ProgramEnded { id, program, report }, &[])
-    }
-
-    fn pause(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
-        let Some(sandbox) = self.sandboxes.get_mut(&id).filter(|sandbox| sandbox.keep && !sandbox.killed) else {
-            return Ok(());
-        };
-        match sandbox.group.freeze(true) {
-            Ok(()) => {
-                sandbox.paused = true;
-                self.freezing.insert(id);
-                self.tell_frozen(server)
-            }
-            Err(error) => send(server, &Reply::Paused { id, error: Some(error) }, &[]),
-        }
-    }
-
-    /// Tells of those that have come to stand still.
-    fn tell_frozen(&mut self, server: &OwnedFd) -> io::Result<()> {
-        let still = |id: &u64| self.sandboxes.get(id).is_none_or(|sandbox| sandbox.group.is_frozen());
-        let frozen: Vec<u64> = self.freezing.iter().copied().filter(still).collect();
-        for id in frozen {
-            self.freezing.remove(&id);
-            send(server, &Reply::Paused { id, error: None }, &[])?;
-        }
-        Ok(())
-    }
-
-    fn resume(&mut self, id: u64) {
-        let Some(sandbox) = self.sandboxes.get_mut(&id).filter(|sandbox| sandbox.paused) else { return };
-        sandbox.paused = false;
-        self.freezing.remove(&id);
-        if sandbox.group.freeze(false).is_err() {
-            // It would stand still for ever, and whoever waits for it too.
-            pidfd_send_signal(&sandbox.init, Signal::KILL).ok();
-        }
-    }
-
-    fn interrupt(&self, id: u64) {
-        let Some(sandbox) = self.sandboxes.get(&id) else { return };
-        // What ended a moment ago needs none.
-        match (&sandbox.program, &sandbox.report) {
-            (Program::Forked(program, _), _) => drop(pidfd_send_signal(program, Signal::INT)),
-            (Program::Executed, Some(process_1)) => drop(send(process_1, &Order::Interrupt, &[])),
-            _ => {}
-        }
-    }
-
-    // Zygotes
-
-    fn start_zygote(&mut self, spec: &ZygoteSpec, mut fds: Vec<OwnedFd>) -> Result<(), JailError> {
-        let (Some(log), false) = (fds.pop(), spec.argv.is_empty()) else {
-            return Err(JailError::new(Step::StartZygote, "", "the request is incomplete"));
-        };
-        if !self.place.without.nothing() {
-            return Err(JailError::new(Step::StartZygote, "", "this jailer leaves layers out"));
-        }
-        check_name(&spec.name)?;
-        let uid = match self.zygote_uid {
-            Some(uid) => uid,
-            None => {
-                let uid = self.take_uid()?;
-                *self.zygote_uid.insert(uid)
-            }
-        };
-        let owner = self.owner(uid, None);
-        let Place { hierarchy, .. } = &self.place;
-        let started = zygote::start(spec, log, hierarchy, &mut self.images, &self.zygote_filters, owner);
-        let zygote::Started { pidfd, group, socket } = started?;
-        let watched = self.watch(socket.as_fd(), Source::Zygote(spec.id));
-        self.zygotes.insert(
-            spec.id,
-            Zygote {
-                uid,
-                process: pidfd,
-                socket,
-                group,
-                ready: false,
-                waiting: VecDeque::new(),
-                asked: VecDeque::new(),
-                error: None,
-            },
-        );
-        watched.at(Step::StartZygote, "watch it")
-    }
-
-    fn queue_fork(&mut self, zygote: u64, id: u64, server: &OwnedFd) -> io::Result<()> {
-        match self.zygotes.get_mut(&zygote) {
-            Some(found) => {
-                found.waiting.push_back(id);
-                self.ask_zygote(zygote);
-                Ok(())
-            }
-            None => self.no_fork(id, no_zygote(zygote), server),
-        }
-    }
-
-    /// Asks for the next forks, as far as the zygote takes them.
-    fn ask_zygote(&mut self, id: u64) {
-        let Some(zygote) = self.zygotes.get_mut(&id) else { return };
-        while zygote.asked.len() < FORKS_AHEAD {
-            let Some(next) = zygote.waiting.pop_front() else { return };
-            let Some(sandbox) = self.sandboxes.get_mut(&next) else { continue };
-            let (Program::ToFork(_, channels), Some(forking)) = (&sandbox.program, &sandbox.forking) else { continue };
-            // A zygote that is gone is heard of through its socket; this sandbox is then among those it was asked for.
-            forking.ask(&zygote.socket, channels).ok();
-            sandbox.program = Program::Asked(forking.pid_namespace);
-            if !sandbox.keep {
-                sandbox.forking = None;
-            }
-            zygote.asked.push_back(next);
-        }
-    }
-
-    /// A program will not come.
-    fn no_fork(&mut self, id: u64, error: JailError, server: &OwnedFd) -> io::Result<()> {
-        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return Ok(()) };
-        sandbox.program = Program::Over;
-        sandbox.exit.error.get_or_insert(error);
-        self.forkless.insert(id);
-        if sandbox.keep {
-            return self.program_over(id, None, server);
-        }
-        self.kill(id);
-        Ok(())
-    }
-
-    fn hear_zygote(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
-        let Some(zygote) = self.zygotes.get_mut(&id) else { return Ok(()) };
-        match receive::<ZygoteReport>(&zygote.socket) {
-            Ok(Some((ZygoteReport::Ready, _))) => {
-                zygote.ready = true;
-                send(server, &Reply::ZygoteReady { id }, &[])
-            }
-            Ok(Some((ZygoteReport::Failed(error), _))) => {
-                zygote.error = Some(error);
-                Ok(())
-            }
-            Ok(Some((ZygoteReport::Forked { id: sandbox, pid }, _))) => {
-                zygote.asked.retain(|asked| *asked != sandbox);
-                self.ask_zygote(id);
-                self.forked(id, sandbox, pid, server)
-            }
-            Ok(Some((ZygoteReport::NotForked { id: sandbox, error }, _))) => {
-                zygote.asked.retain(|asked| *asked != sandbox);
-                self.ask_zygote(id);
-                self.no_fork(sandbox, error, server)
-            }
-            Ok(None) | Err(_) => self.bury_zygote(id, server),
-        }
-    }
-
-    /// A program has come into its sandbox. What a zygote says is looked at before anything is done with it: it has loaded a great deal of code.
-    fn forked(&mut self, zygote: u64, id: u64, pid: i32, server: &OwnedFd) -> io::Result<()> {
-        let (sandbox, namespace) = match self.sandboxes.get_mut(&id) {
-            Some(sandbox) if let Program::Asked(namespace) = sandbox.program => (sandbox, namespace),
-            _ => {
-                // The sandbox ended meanwhile, and the fork with it.
-                self.reap_orphans();
-                return Ok(());
-            }
-        };
-        let process = Some(pid).filter(|pid| *pid > 0).and_then(Pid::from_raw);
-        let process = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let Some(process) = process.filter(|_| pid != sandbox.pid && in_pid_namespace(pid, namespace)) else {
-            if let Some(zygote) = self.zygotes.get(&zygote) {
-                pidfd_send_signal(&zygote.process, Signal::KILL).ok();
-            }
-            let error = JailError::new(Step::ForkZygote, pid.to_string(), "is no process of the sandbox");
-            return self.no_fork(id, error, server);
-        };
-        epoll::add(&self.watch, &process, Source::Program(id).to_data(), epoll::EventFlags::IN)?;
-        sandbox.program = Program::Forked(process, pid);
-        if let Err(error) = sandbox.group.close(&sandbox.limits) {
-            sandbox.exit.error = Some(error);
-            self.kill(id);
-            return Ok(());
-        }
-        if sandbox.keep {
-            self.forkless.remove(&id);
-            return send(server, &Reply::Begun { id, program: sandbox.number }, &[]);
-        }
-        self.tell_started(id, server)
-    }
-
-    fn bury_zygote(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
-        let Some(zygote) = self.zygotes.remove(&id) else { return Ok(()) };
-        pidfd_send_signal(&zygote.process, Signal::KILL).ok();
-        self.unwatch(&zygote.socket);
-        let ended = wait_status(&zygote.process).map(|status| {
-            let how = match status & 0x7f {
-                0 => format!("it ended with exit code {}", status >> 8),
-                signal => format!("it was ended by signal {signal}"),
-            };
-            JailError::new(Step::StartZygote, "", how)
-        });
-        let error = zygote.error.or(ended);
-        self.reap_orphans();
-        for sandbox in zygote.asked.into_iter().chain(zygote.waiting) {
-            self.no_fork(sandbox, no_zygote(id), server)?;
-        }
-        self.remove(zygote.group);
-        send(server, &Reply::ZygoteGone { id, error }, &[])
-    }
-
-    /// Reaps what a zygote left: a bringer, or a fork that it could no longer tell of.
-    fn reap_orphans(&self) {
-        let ours = |pid: i32| {
-            self.sandboxes.values().any(|sandbox| {
-                sandbox.pid == pid || matches!(sandbox.program, Program::Forked(_, program) if program == pid)
-            })
-        };
-        // One that belongs to a sandbox is heard of in its own time.
-        while let Some(pid) = sys::ended_child().filter(|pid| !ours(*pid)) {
-            let Some(pid) = Pid::from_raw(pid) else { return };
-            waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG).ok();
         }
     }
 
