@@ -814,9 +814,9 @@ mod tests {
         assert_eq!(config.isolation_require, [Requirement::OwnUid, Requirement::LandlockScopes]);
         let found = problems(".toml", "isolation_floor = 'auto'\nisolation_require = ['own_uid', 'seccomp']\n", &[]);
         let keys: Vec<_> = found.iter().map(|problem| problem.key.as_str()).collect();
-        assert_eq!(keys, ["isolation_require[1]", "isolation_floor"]);
+        assert_eq!(keys, ["isolation_floor", "isolation_require[1]"]);
         assert!(
-            found.iter().all(|problem| problem.source == "file") && found[0].message.contains("swap_limit"),
+            found.iter().all(|problem| problem.source == "file") && found[1].message.contains("swap_limit"),
             "{found:?}"
         );
     }
