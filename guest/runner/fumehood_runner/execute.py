@@ -12,6 +12,8 @@ import tempfile
 import time
 from typing import Any
 
+import _signal
+
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
 from . import names, process, programs, source, tables, text, values, variables, wire
@@ -128,11 +130,23 @@ class Runner:
         try:
             result = execution.run()
         except KeyboardInterrupt as e:
-            # One that struck while the one before it was being reported.
+            # One that struck while the one before it was being reported. The next could strike at the entry of any function of Python's, so the
+            # first step is one of C's, during which one more can.
+            try:
+                _signal.pthread_sigmask(_signal.SIG_BLOCK, _INTERRUPT)
+            except KeyboardInterrupt:
+                pass
             self.interrupts.refuse()
+            _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _INTERRUPT)
             result = execution.interrupted(e)
         except Exception as e:
             # A fault of the runner, or user code that broke it on purpose. Whoever waits still gets an answer.
+            try:
+                _signal.pthread_sigmask(_signal.SIG_BLOCK, _INTERRUPT)
+            except KeyboardInterrupt:
+                pass
+            self.interrupts.refuse()
+            _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _INTERRUPT)
             result = _broken(request, e)
         finally:
             self.interrupts.refuse()
@@ -230,6 +244,9 @@ class Runner:
             f.write(self.current.python)
         self.shell.tempfiles.append(path)
         return path
+
+
+_INTERRUPT = frozenset({_signal.SIGINT})
 
 
 class Execution:

@@ -160,6 +160,20 @@ def test_an_interrupt_that_strikes_while_one_is_reported_ends_the_execution_and_
     assert session.cell("import os\nos.environ.get('OWN')").result is None, "its environment was its own"
 
 
+def test_a_flood_of_interrupts_ends_executions_and_never_the_interpreter(session):
+    session.cell("kept = 3")
+    code = f"import os, signal, time\nend = time.monotonic() + 1.5\nwhile time.monotonic() < end: os.kill({session.process.pid}, signal.SIGINT)"
+    flood = subprocess.Popen([sys.executable, "-c", code])
+    ended = 0
+    while flood.poll() is None:
+        # It ends by itself too, for when the flood is over.
+        assert session.cell("for _ in range(3_000_000): pass").kind in ("ok", "exception")
+        ended += 1
+    assert ended > 3
+    session.send(SETTLE, {})
+    assert session.cell("kept").result == 3
+
+
 def test_the_default_interrupt_handler_is_in_place(run):
     assert run("import signal\nsignal.getsignal(signal.SIGINT) is signal.default_int_handler").result is True
 
