@@ -465,7 +465,12 @@ pub(crate) fn load_from(
     let mut config = layers.read();
     config.home = home;
     config.check(&mut layers);
-    if layers.problems.is_empty() { Ok(config) } else { Err(Problems(layers.problems)) }
+    if layers.problems.is_empty() {
+        return Ok(config);
+    }
+    // A file's tables have no order of their own.
+    layers.problems.sort_by(|one, other| one.key.cmp(&other.key));
+    Err(Problems(layers.problems))
 }
 
 impl Config {
