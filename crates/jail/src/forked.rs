@@ -53,8 +53,11 @@ pub fn serve(jailer: OwnedFd) -> io::Result<Served> {
             return Ok(Served::InFork);
         }
         sys::restore_signals(&blocked)?;
-        let id = journey.request.fork.id;
-        let report = match (forked, journey.failed) {
+        let Journey { request, failed } = journey;
+        let id = request.fork.id;
+        // Before it is told of: whoever then waits for the end of its report would wait for this copy too.
+        drop(request);
+        let report = match (forked, failed) {
             (Ok(Some(pid)), None) => ZygoteReport::Forked { id, pid },
             (_, Some(error)) => ZygoteReport::NotForked { id, error },
             (Err(error), None) => ZygoteReport::NotForked { id, error: JailError::new(Step::ForkZygote, "", error) },
