@@ -281,7 +281,10 @@ impl Attendant<'_> {
                     None => return Ok(()),
                     Some((Order::Sweep, _)) => self.sweep()?,
                     Some((Order::Execute, fds)) => self.execute(fds)?,
-                    Some((Order::Interrupt, _)) => self.interrupt(),
+                    Some((Order::Interrupt, _)) => {
+                        self.interrupt();
+                        send(self.jailer, &Report::Interrupted, &[])?;
+                    }
                 }
             }
         }

@@ -69,7 +69,7 @@ fn first_failure(report: &OwnedFd) -> (Option<JailError>, bool) {
     let mut told = false;
     loop {
         match receive::<Report>(report.as_fd()) {
-            Ok(Some((Report::SetUp | Report::Swept, _))) => {}
+            Ok(Some((Report::SetUp | Report::Swept | Report::Interrupted, _))) => {}
             Ok(Some((Report::Confined { listener, .. }, _))) => told = listener,
             Ok(Some((Report::Failed(error), _))) => return (Some(error), told),
             Ok(Some((Report::Ended { .. }, _)) | None) | Err(_) => return (None, told),

@@ -328,6 +328,8 @@ pub(crate) enum Report {
     Confined { listener: bool, io: bool },
     /// Nothing runs in a sandbox that is kept but process 1.
     Swept,
+    /// The program of a sandbox that is kept has been sent SIGINT, if there is one.
+    Interrupted,
     /// The program ended.
     Ended { wait_status: i32, bytes_read: Option<u64>, bytes_written: Option<u64> },
 }

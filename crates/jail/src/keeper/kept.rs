@@ -150,13 +150,18 @@ impl State {
         }
     }
 
-    pub(super) fn interrupt(&self, id: u64) {
-        let Some(sandbox) = self.sandboxes.get(&id) else { return };
+    /// Whether it is done, or nothing is to be done. Otherwise process 1 does it, and says when it has.
+    pub(super) fn interrupt(&self, id: u64) -> bool {
+        let Some(sandbox) = self.sandboxes.get(&id) else { return true };
         // What ended a moment ago needs none.
         match (&sandbox.program, &sandbox.report) {
-            (Program::Forked(program, _), _) => drop(pidfd_send_signal(program, Signal::INT)),
-            (Program::Executed, Some(process_1)) => drop(send(process_1, &Order::Interrupt, &[])),
-            _ => {}
+            (Program::Forked(program, _), _) => {
+                pidfd_send_signal(program, Signal::INT).ok();
+                true
+            }
+            // One that cannot be told is at its end.
+            (Program::Executed, Some(process_1)) => send(process_1, &Order::Interrupt, &[]).is_err(),
+            _ => true,
         }
     }
 }

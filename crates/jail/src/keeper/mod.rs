@@ -371,8 +371,9 @@ impl State {
             }
             Request::Begin { id, program, zygote } => self.begin(id, program, zygote, fds)?,
             Request::Interrupt { id } => {
-                self.interrupt(id);
-                send(server, &Reply::Interrupted { id }, &[])?;
+                if self.interrupt(id) {
+                    send(server, &Reply::Interrupted { id }, &[])?;
+                }
             }
             Request::Pause { id } => self.pause(id, server)?,
             Request::Resume { id } => self.resume(id),
@@ -512,6 +513,8 @@ impl State {
                 sandbox.exit.error = Some(error);
                 Ok(())
             }
+            // Not before: what comes after the reply must not be struck.
+            Ok(Some((Report::Interrupted, _))) => send(server, &Reply::Interrupted { id }, &[]),
             Ok(Some((Report::Swept, _))) => self.begin_next(id, server),
             Ok(Some((Report::Ended { wait_status, .. }, _))) if sandbox.keep => {
                 self.hear_program(id, server)?;
