@@ -157,8 +157,7 @@ fn copy(mut from: File, to: &Path, most: u64) -> io::Result<(u64, String)> {
     Ok((size, hex(&hash.finalize())))
 }
 
-/// Everything but unreserved characters and `/`.
-/// A path as it stands in a URL.
+/// A path as it stands in a URL: everything but unreserved characters and `/` is encoded.
 pub(crate) fn percent_encode(path: &str) -> String {
     path.bytes().fold(String::new(), |mut text, byte| {
         match byte {

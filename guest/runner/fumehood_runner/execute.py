@@ -129,25 +129,20 @@ class Runner:
         self.current = execution
         try:
             result = execution.run()
-        except KeyboardInterrupt as e:
-            # One that struck while the one before it was being reported. The next could strike at the entry of any function of Python's, so the
-            # first step is one of C's, during which one more can.
+        except (KeyboardInterrupt, Exception) as e:
+            # The next interrupt could strike at the entry of any function of Python's, so the first step is one of C's, during which one more can.
             try:
                 _signal.pthread_sigmask(_signal.SIG_BLOCK, _INTERRUPT)
             except KeyboardInterrupt:
                 pass
             self.interrupts.refuse()
             _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _INTERRUPT)
-            result = execution.interrupted(e)
-        except Exception as e:
-            # A fault of the runner, or user code that broke it on purpose. Whoever waits still gets an answer.
-            try:
-                _signal.pthread_sigmask(_signal.SIG_BLOCK, _INTERRUPT)
-            except KeyboardInterrupt:
-                pass
-            self.interrupts.refuse()
-            _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _INTERRUPT)
-            result = _broken(request, e)
+            if isinstance(e, KeyboardInterrupt):
+                # One that struck while the one before it was being reported.
+                result = execution.interrupted(e)
+            else:
+                # A fault of the runner, or user code that broke it on purpose. Whoever waits still gets an answer.
+                result = _broken(request, e)
         finally:
             self.interrupts.refuse()
             if request.mode != "script":
