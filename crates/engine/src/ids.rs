@@ -50,6 +50,41 @@ id! {
     SessionId, "ses_"
 }
 
+/// Name of a tenant: who owns sessions, executions and what they leave.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+#[schema(value_type = String)]
+pub struct TenantId(std::sync::Arc<str>);
+
+impl TenantId {
+    /// Reads a tenant's name: 1 to 63 lower-case letters, digits and dashes, the first a letter or a digit. `None` when it cannot be one.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let valid = (1..=63).contains(&text.len()) && text.bytes().all(fits) && !text.starts_with('-');
+        valid.then(|| Self(text.into()))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for TenantId {
+    /// The tenant of whoever needs no key, and of keys in the configuration.
+    fn default() -> Self {
+        Self("default".into())
+    }
+}
+
+impl fmt::Display for TenantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 fn plausible(text: &str, prefix: &str) -> bool {
     text.strip_prefix(prefix)
         .is_some_and(|rest| !rest.is_empty() && rest.len() <= 64 && rest.bytes().all(|b| b.is_ascii_alphanumeric()))
@@ -81,6 +116,16 @@ impl IdSource for UlidSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tenant_has_a_plain_name() {
+        for good in ["default", "a", "0-1", "team-7"] {
+            assert_eq!(TenantId::parse(good).unwrap().as_str(), good);
+        }
+        for bad in ["", "-a", "A", "a_b", "a b", "a/b", "\u{e9}", &"a".repeat(64)] {
+            assert!(TenantId::parse(bad).is_none(), "{bad:?}");
+        }
+    }
 
     #[test]
     fn only_prefixed_alphanumeric_text_is_an_id() {

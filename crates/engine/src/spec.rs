@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::ids::TenantId;
 use crate::output::OutputBudget;
 
 /// Where the workspace is inside a sandbox; also the working directory.
@@ -418,6 +419,8 @@ pub struct InputFile {
 /// A valid execution.
 #[derive(Debug, Clone)]
 pub struct ExecutionSpec {
+    /// Whose it is.
+    pub owner: TenantId,
     /// Source text.
     pub code: String,
     /// Its language.
@@ -686,6 +689,7 @@ impl ExecutionRequest {
             return Err(FieldError::new("files", message));
         }
         Ok(ExecutionSpec {
+            owner: TenantId::default(),
             stdin: Bytes::from(self.stdin),
             stdin_open: self.stdin_open,
             preview_rows: bounded("preview_rows", self.preview_rows, 0, 500, 10)?,

@@ -90,10 +90,6 @@ impl ApiKey {
         Self(Sha256::digest(secret).into())
     }
 
-    pub(crate) fn digest(&self) -> [u8; 32] {
-        self.0
-    }
-
     /// Whether this is one of `keys`, in a time that does not depend on where they differ.
     pub(crate) fn is_among(&self, keys: &[Self]) -> bool {
         keys.iter().fold(false, |found, key| {

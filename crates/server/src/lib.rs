@@ -22,7 +22,9 @@ pub mod fuzzing;
 mod http;
 pub mod metrics;
 mod openapi;
+pub mod queue;
 mod serve;
+pub mod store;
 mod tagged;
 
 pub use config::{ApiKey, ApiKeyError, ListenError, ServerConfig};

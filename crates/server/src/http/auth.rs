@@ -8,6 +8,8 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use fumehood_engine::ids::TenantId;
+
 use super::Shared;
 use super::error::ApiError;
 use crate::config::{ApiKey, ServerConfig};
@@ -15,13 +17,11 @@ use crate::config::{ApiKey, ServerConfig};
 /// Routes that need no key; every other one does.
 const PUBLIC: [&str; 3] = ["/health", "/ready", "/openapi.json"];
 
-/// Who asks: what one principal names (an idempotency key), another never sees.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Principal(pub(crate) [u8; 32]);
-
-impl Principal {
-    /// Whoever comes without a key where none is needed.
-    pub(crate) const NOBODY: Self = Self([0; 32]);
+/// Who asks: what one tenant names or owns, another never sees.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Principal {
+    /// On whose behalf. That of whoever comes without a key, where none is needed, is the default one.
+    pub(crate) tenant: TenantId,
 }
 
 /// Lets a request through or refuses it.
@@ -37,14 +37,14 @@ pub(crate) async fn gate(State(state): State<Shared>, mut request: Request, next
 
 fn admit(config: &ServerConfig, request: &Request) -> Result<Principal, ApiError> {
     if config.api_keys.is_empty() {
-        return from_this_machine(request).map(|()| Principal::NOBODY);
+        return from_this_machine(request).map(|()| Principal::default());
     }
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     if PUBLIC.contains(&route) || (route == "/metrics" && config.metrics_without_key) {
-        return Ok(Principal::NOBODY);
+        return Ok(Principal::default());
     }
     let key = ApiKey::of(presented(request.headers()).ok_or_else(ApiError::unauthorized)?);
-    if key.is_among(&config.api_keys) { Ok(Principal(key.digest())) } else { Err(ApiError::wrong_key()) }
+    if key.is_among(&config.api_keys) { Ok(Principal::default()) } else { Err(ApiError::wrong_key()) }
 }
 
 fn presented(headers: &HeaderMap) -> Option<&str> {

@@ -24,8 +24,8 @@ impl<S: Send + Sync> FromRequestParts<S> for KeyParam {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let Some(key) = parts.headers.get(HEADER).map(|key| key.as_bytes()) else { return Ok(Self(None)) };
-        let owner = parts.extensions.get::<Principal>().copied().unwrap_or(Principal::NOBODY);
-        Self::of(owner, parts.uri.path(), key)
+        let owner = parts.extensions.get::<Principal>().cloned().unwrap_or_default();
+        Self::of(&owner, parts.uri.path(), key)
     }
 }
 
@@ -36,13 +36,14 @@ impl KeyParam {
     }
 
     /// The key of a request to `place`.
-    pub(crate) fn of(owner: Principal, place: &str, key: &[u8]) -> Result<Self, ApiError> {
+    pub(crate) fn of(owner: &Principal, place: &str, key: &[u8]) -> Result<Self, ApiError> {
         if !(1..=255).contains(&key.len()) || !key.iter().all(|byte| matches!(byte, b' '..=b'~')) {
             return Err(ApiError::invalid("Idempotency-Key", "must be 1 to 255 printable ASCII characters"));
         }
         Ok(Self(Some(
             Sha256::new()
-                .chain_update(owner.0)
+                .chain_update(owner.tenant.as_str())
+                .chain_update([0])
                 .chain_update(place)
                 .chain_update([0])
                 .chain_update(key)

@@ -276,7 +276,7 @@ impl Talk {
                 let spec = request.validate_within(&self.session.spec, &self.state.config.limits);
                 let spec = spec.map_err(|error| ApiError::from(error.below("execution")))?;
                 let key = match &ask.idempotency_key {
-                    Some(key) => KeyParam::of(self.principal, self.session.id.as_str(), key.as_bytes())?,
+                    Some(key) => KeyParam::of(&self.principal, self.session.id.as_str(), key.as_bytes())?,
                     None => KeyParam::none(),
                 };
                 let attempt = key.with_body(ask.idempotency_key.is_some().then(|| Sha256::digest(text).into()));

@@ -1,0 +1,37 @@
+//! What outlives the server: repositories on one of three databases, and a blob store for what is large.
+//!
+//! ```text
+//! Store -> executions, jobs, tenants, templates, ...   each a trait with prose at its contract, and one implementation in SQL
+//!       -> blobs                                       content-addressed, a folder or an S3-compatible service
+//! ```
+//!
+//! SQLite in the data folder is the default; MariaDB and PostgreSQL are named by URL. All three pass the same migrations and the same tests
+//! (`crates/server/tests/store`).
+
+use std::sync::Arc;
+
+mod database;
+
+pub use database::{Database, DatabaseConfig, Kind, StoreError};
+
+/// Everything that is kept, by repository. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    database: Arc<Database>,
+}
+
+impl Store {
+    /// Connects, and brings the schema up to this version.
+    ///
+    /// # Errors
+    /// When the database cannot be reached, or is newer than this program.
+    pub async fn open(config: &DatabaseConfig) -> Result<Self, StoreError> {
+        Ok(Self { database: Arc::new(Database::connect(config).await?) })
+    }
+
+    /// The database under it.
+    #[must_use]
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+}
