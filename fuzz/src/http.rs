@@ -10,6 +10,7 @@ use fumehood_engine::clock::SystemClock;
 use fumehood_engine::ids::{ExecutionId, IdSource, SessionId};
 use fumehood_engine::spec::{ExecutionSpec, FieldError, IsolationLevel};
 use fumehood_engine::{Engine, EngineConfig};
+use fumehood_server::store::{DatabaseConfig, Store};
 use fumehood_server::{ServerConfig, ServerState, metrics, paths, router};
 use futures::future::BoxFuture;
 use http_body_util::BodyExt;
@@ -46,7 +47,8 @@ pub fn http(data: &[u8]) {
         let config = EngineConfig::new(folder.path());
         let engine = Engine::new(config, Arc::new(Barren), Arc::new(SystemClock), Arc::new(Counted::default()));
         let server = ServerConfig { max_body_bytes: 64 << 10, ..ServerConfig::default() };
-        let router = router(ServerState::new(server, engine.expect("an engine"), METRICS.clone()));
+        let store = Store::open(&DatabaseConfig::transient()).await.expect("a database");
+        let router = router(ServerState::new(server, engine.expect("an engine"), METRICS.clone(), store));
         let mut source = Source::new(data);
         for _ in 0..4 {
             if source.is_empty() {

@@ -28,12 +28,14 @@ use serde_json::Value;
 mod isolation;
 mod layers;
 mod reference;
+mod storage;
 
 pub(crate) use layers::Problems;
 pub(crate) use reference::reference;
 
 use isolation::Floor;
 use layers::Layers;
+use storage::Storage;
 
 const MB: u64 = 1 << 20;
 
@@ -63,6 +65,8 @@ pub(crate) struct Config {
     pub(crate) limits: LimitSettings,
     /// The process level of isolation.
     pub(crate) process: Process,
+    /// The database.
+    pub(crate) storage: Storage,
     /// Logs, on standard error.
     pub(crate) logging: Logging,
     #[serde(skip)]
@@ -112,6 +116,13 @@ impl Default for Server {
 #[derive(Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub(crate) struct Secret(String);
+
+impl Secret {
+    /// The text itself, for whoever needs it.
+    fn reveal(&self) -> &str {
+        &self.0
+    }
+}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -495,6 +506,7 @@ impl Config {
             ("zygote.memory_mb", self.zygote.memory_mb),
             ("process.uid_base", u64::from(self.process.uid_base)),
             ("process.uid_count", u64::from(self.process.uid_count)),
+            ("storage.connections", u64::from(self.storage.connections)),
         ];
         if self.pool.max_ready > 0 && self.pool.min_ready > self.pool.max_ready {
             layers.refuse("pool.min_ready", format!("must be at most pool.max_ready = {}", self.pool.max_ready));

@@ -33,25 +33,28 @@ pub use openapi::openapi_json;
 pub use serve::serve;
 
 use http::idempotency::Replays;
+use store::Store;
 
 /// What every handler sees.
 pub struct ServerState {
     config: ServerConfig,
     engine: Engine,
     metrics: PrometheusHandle,
+    store: Store,
     replays: Mutex<Replays<ExecutionId>>,
     session_replays: Mutex<Replays<SessionId>>,
     started: Instant,
 }
 
 impl ServerState {
-    /// State of a server in front of `engine`; `metrics` comes from [`metrics::install`].
+    /// State of a server in front of `engine`, which keeps things in `store`; `metrics` comes from [`metrics::install`].
     #[must_use]
-    pub fn new(config: ServerConfig, engine: Engine, metrics: PrometheusHandle) -> Arc<Self> {
+    pub fn new(config: ServerConfig, engine: Engine, metrics: PrometheusHandle, store: Store) -> Arc<Self> {
         Arc::new(Self {
             config,
             engine,
             metrics,
+            store,
             replays: Mutex::default(),
             session_replays: Mutex::default(),
             started: Instant::now(),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use fumehood_engine::image::DEFAULT_IMAGE;
 use fumehood_engine::{Engine, EngineConfig};
+use fumehood_server::store::Store;
 use fumehood_server::{ServerState, metrics, router};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -80,6 +81,7 @@ pub(crate) async fn serve(config: &Config, engine: Engine) -> anyhow::Result<()>
     let server = config.server();
     let address = config.address().context("server.listen")?;
     server.check_listen(address)?;
+    let store = Store::open(&config.storage.database(&data_dir(config)?)).await.context("storage.url")?;
     let listener = bind(address).await?;
     let handle = metrics::install().context("cannot begin to count")?;
     let upkeep = handle.clone();
@@ -91,7 +93,7 @@ pub(crate) async fn serve(config: &Config, engine: Engine) -> anyhow::Result<()>
         }
     });
     let mut signals = Signals::new()?;
-    let router = router(ServerState::new(server, engine.clone(), handle));
+    let router = router(ServerState::new(server, engine.clone(), handle, store));
     let stop = CancellationToken::new();
     announce(listener.local_addr()?)?;
     let finished = tokio::spawn(fumehood_server::serve(listener, router, stop.clone()));

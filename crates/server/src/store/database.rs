@@ -1,7 +1,7 @@
 //! One database of three kinds: the connection pool, what differs between their dialects, and the schema's versions.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use sqlx::any::{AnyArguments, AnyPoolOptions, install_default_drivers};
@@ -11,6 +11,10 @@ use sqlx::{Any, AnyPool, AssertSqlSafe, Executor as _, SqlSafeStr as _, Transact
 
 /// A connection that is not to be had by then is an outage.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Connections that nobody used for so long, or that are so old, are closed, as proxies between expect.
+const IDLE: Duration = Duration::from_secs(10 * 60);
+const LIFETIME: Duration = Duration::from_secs(30 * 60);
 
 /// Which database, and how many connections to it.
 #[derive(Debug, Clone)]
@@ -24,8 +28,14 @@ pub struct DatabaseConfig {
 impl DatabaseConfig {
     /// SQLite in a file, which is made when it is missing.
     #[must_use]
-    pub fn sqlite(file: &PathBuf) -> Self {
+    pub fn sqlite(file: &Path) -> Self {
         Self { url: format!("sqlite://{}?mode=rwc", file.display()), connections: 4 }
+    }
+
+    /// SQLite in memory: nothing outlives the pool.
+    #[must_use]
+    pub fn transient() -> Self {
+        Self { url: "sqlite::memory:".to_owned(), connections: 1 }
     }
 }
 
@@ -119,6 +129,9 @@ impl Database {
         let pool = AnyPoolOptions::new()
             .max_connections(config.connections.max(1))
             .acquire_timeout(PATIENCE)
+            // One in memory would end with its connection.
+            .idle_timeout((kind != Kind::Sqlite).then_some(IDLE))
+            .max_lifetime((kind != Kind::Sqlite).then_some(LIFETIME))
             .after_connect(move |connection, _| {
                 Box::pin(async move {
                     for line in kind.greeting() {

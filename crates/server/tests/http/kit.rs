@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use fumehood_engine::clock::SystemClock;
 use fumehood_engine::ids::UlidSource;
 use fumehood_engine::{Engine, EngineConfig};
+use fumehood_server::store::{DatabaseConfig, Store};
 use fumehood_server::{ServerConfig, ServerState, metrics, router};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -22,6 +23,12 @@ use crate::fake::Scripted;
 fn recorder() -> PrometheusHandle {
     static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
     HANDLE.get_or_init(|| metrics::install().unwrap()).clone()
+}
+
+/// A database of its own. Opened on a thread beside the test's, which may be the only one of its runtime.
+fn store() -> Store {
+    let open = || tokio::runtime::Runtime::new().unwrap().block_on(Store::open(&DatabaseConfig::transient()));
+    std::thread::spawn(open).join().unwrap().unwrap()
 }
 
 pub(crate) struct Server {
@@ -73,7 +80,7 @@ impl Server {
         change(&mut config, &mut engine_config);
         let backend = Arc::new(Scripted::default());
         let engine = Engine::new(engine_config, backend.clone(), Arc::new(SystemClock), Arc::new(UlidSource)).unwrap();
-        let router = router(ServerState::new(config, engine.clone(), recorder()));
+        let router = router(ServerState::new(config, engine.clone(), recorder(), store()));
         Self { router, engine, backend, _data: data }
     }
 

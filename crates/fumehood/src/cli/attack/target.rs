@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
+use fumehood_server::store::{DatabaseConfig, Store};
 use fumehood_server::{ServerState, router};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::handshake;
@@ -87,7 +88,8 @@ impl Target {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on 127.0.0.1")?;
         let address = listener.local_addr()?;
         let stop = CancellationToken::new();
-        let router = router(ServerState::new(server, engine.clone(), metrics));
+        let store = Store::open(&DatabaseConfig::transient()).await?;
+        let router = router(ServerState::new(server, engine.clone(), metrics, store));
         let served = tokio::spawn(fumehood_server::serve(listener, router, stop.clone()));
         Ok(Self { address, key: key.to_owned(), stop, engine, served, asked_to_fork: AtomicU64::new(0) })
     }
