@@ -90,6 +90,51 @@ fn floods_of_frames_do_not_fill_the_servers_memory() {
     }
 }
 
+/// Python that ends with a result of its own making.
+fn claims(claim: &str) -> String {
+    format!(
+        "{FRAMES}claim = {claim}\nos.write(3, struct.pack('>IB', len(claim), 21)); view = memoryview(claim)\nwhile view: view = view[os.write(3, view):]\nos._exit(0)"
+    )
+}
+
+#[test]
+fn values_as_large_as_frames_may_be_take_the_server_little_memory() {
+    let server = server!(&[], &[]);
+    server.succeed("1", json!({}));
+    let before = resident(&server);
+    for (claim, dropped) in [
+        ("b'{\"result\":[' + b'0,' * (6 << 20) + b'0]}'", "a result of 12582915 bytes"),
+        ("b'{\"variables\":{\"x\":[' + b'{},' * (4 << 20) + b'0]}}'", "a description of tables and variables"),
+        (
+            "b'{\"warnings\":[' + b'{\"code\":\"\",\"message\":\"\"},' * 400000 + b'{\"code\":\"c\",\"message\":\"\"}]}'",
+            "",
+        ),
+    ] {
+        let execution = server.execute(&claims(claim), json!({"timeout_ms": 60000}));
+        assert!(execution["warnings"].to_string().contains(dropped), "{}", brief(&execution));
+        let grown = resident(&server).saturating_sub(before);
+        assert!(grown < 128 << 20, "{claim} made the server grow by {grown} bytes");
+    }
+    assert_eq!(server.succeed("6*7", json!({}))["result"], 42);
+}
+
+#[test]
+fn names_that_mean_something_to_the_server_are_plain_data_of_callers_and_guests() {
+    let server = server!(&[], &[]);
+    let echo = "def handler(input):\n    display({'application/json': input}, raw=True)\n    return input";
+    for name in ["$serde_json::private::RawValue", "$serde_json::private::Number"] {
+        let odd = json!({"a": {name: "[1, 2"}, name: "{}"});
+        // As text: this test's own reader would give the names their meaning.
+        let body = format!(r#"{{"code":{},"input":{odd}}}"#, json!(echo));
+        let (status, answer) = server.send_bytes("POST", "/v1/executions", "application/json", body.as_bytes());
+        let answer = String::from_utf8(answer).unwrap();
+        assert_eq!(status, 200, "{answer}");
+        assert!(answer.contains(r#""outcome":"exited""#), "{answer}");
+        assert_eq!(answer.matches(&odd.to_string()).count(), 2, "{answer}");
+    }
+    assert_eq!(server.succeed("6*7", json!({}))["result"], 42);
+}
+
 #[test]
 fn floods_of_frames_are_paid_from_their_own_share() {
     let server = server!(&[], &[]);

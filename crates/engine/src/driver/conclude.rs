@@ -106,9 +106,6 @@ impl Follower<'_> {
             });
         }
         let claim = self.claim.take().unwrap_or_default();
-        for warning in claim.warnings {
-            record.warn(Notice { code: bounded(warning.code), message: bounded(warning.message) });
-        }
         let artifacts = self.collect().await;
         let duration = self.running.map_or(Duration::ZERO, |running| ended - running);
         let draft = record.draft();
@@ -157,11 +154,4 @@ impl Follower<'_> {
         record.warn(Notice { code: "artifacts_incomplete".to_owned(), message });
         Vec::new()
     }
-}
-
-/// Text of the guest's that is to be kept: short.
-pub(super) fn bounded(mut text: String) -> String {
-    const MOST: usize = 2000;
-    text.truncate(text.floor_char_boundary(MOST));
-    text
 }

@@ -4,22 +4,24 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fumehood_wire::{Ack, Execute, GuestFrame, HostFrame, Mode, VERSION};
+use fumehood_wire::{Ack, Execute, GuestFrame, HostFrame, Mode, VERSION, WireError};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::mpsc;
-use tokio::task::yield_now;
+use tokio::task::{block_in_place, yield_now};
 
-use super::Follower;
-use super::conclude::bounded;
 use super::live::{FRAMES_AHEAD, Letter, ToGuest, feed, send_frames, stdin_pipe};
 use super::pipes::SCRATCH;
 use super::share::processor_time;
+use super::{Follower, claim};
 use crate::execution::{Notice, Output};
-use crate::record::output_size;
 use crate::spec::ResultFormat;
 use crate::verdict::KillReason;
 
 /// Name of the code in tracebacks.
 const CODE_NAME: &str = "<code>";
+
+/// A frame whose payload is longer takes its time, in bytes.
+const LARGE_FRAME: usize = 64 << 10;
 
 /// Most displays of one execution, however small.
 const MOST_DISPLAYS: usize = 1000;
@@ -55,9 +57,11 @@ impl Follower<'_> {
 
     /// Takes in the frames that have come whole; output first, and that once: whatever was printed before any of them was so before they were read.
     pub(super) fn take_decoded(&mut self) {
-        self.drain_both();
+        if self.live.decoder.waiting().is_some() {
+            self.drain_both();
+        }
         loop {
-            match self.live.decoder.next_frame() {
+            match self.next_frame() {
                 Ok(None) => return,
                 Ok(Some(frame)) => self.take(frame),
                 Err(error) => {
@@ -67,6 +71,16 @@ impl Follower<'_> {
                 }
             }
         }
+    }
+
+    /// The next frame. One that takes long leaves the other tasks of this thread to another.
+    fn next_frame(&mut self) -> Result<Option<GuestFrame>, WireError> {
+        let decoder = &mut self.live.decoder;
+        let large = decoder.waiting().is_some_and(|length| length > LARGE_FRAME);
+        if large && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
+            return block_in_place(|| decoder.next_frame());
+        }
+        decoder.next_frame()
     }
 
     fn take(&mut self, frame: GuestFrame) {
@@ -82,7 +96,7 @@ impl Follower<'_> {
                 }
             }
             GuestFrame::Warning(warning) => {
-                self.job.record.warn(Notice { code: bounded(warning.code), message: bounded(warning.message) });
+                self.job.record.warn(claim::notice(warning));
             }
             GuestFrame::Result(result) => {
                 if self.claim.is_none() {
@@ -92,7 +106,9 @@ impl Follower<'_> {
                     {
                         self.control.conclude(code);
                     }
-                    self.claim = Some(*result);
+                    let (kept, notices) = claim::result(*result, &self.job.means.config);
+                    notices.into_iter().for_each(|notice| self.job.record.warn(notice));
+                    self.claim = Some(kept);
                     if self.last_words {
                         self.time_out();
                     }
@@ -191,7 +207,11 @@ impl Follower<'_> {
     }
 
     fn display(&mut self, output: Output) {
-        let size = output_size(&output);
+        if let Some(notice) = claim::too_large(&output, &self.job.means.config) {
+            self.job.record.warn(notice);
+            return;
+        }
+        let size = output.size();
         let most = self.job.means.config.max_display_bytes;
         if self.display_bytes + size > most || self.displays == MOST_DISPLAYS {
             let message = format!("displays beyond {} MB or {MOST_DISPLAYS} in number are not kept", most >> 20);

@@ -34,6 +34,7 @@ use crate::record::{Record, Stream};
 use crate::spec::ExecutionSpec;
 use crate::verdict::KillReason;
 
+mod claim;
 mod conclude;
 mod frames;
 mod live;
