@@ -747,9 +747,9 @@ impl Shared {
                     waiting.send(error.map_or(Ok(()), |error| Err(failed(error)))).ok();
                 }
             }
-            Reply::Interrupted { id } => {
+            Reply::Interrupted { id, count } => {
                 if let Some(interrupts) = self.waiting.lock().interrupts.get(&id) {
-                    interrupts.send_modify(|interrupts| interrupts.sent += 1);
+                    interrupts.send_modify(|interrupts| interrupts.sent += count);
                 }
             }
             Reply::Gone { id } => drop(self.waiting.lock().going.remove(&id)),
