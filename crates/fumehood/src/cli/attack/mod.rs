@@ -302,6 +302,7 @@ async fn all(
         without_landlock: without.contains(&Layer::Landlock),
         without_own_uid: without.contains(&Layer::OwnUid),
         running: Mutex::default(),
+        memory_mb: Mutex::new(trial::resident_mb()),
     };
     let names: Vec<&str> = without.iter().map(|layer| layer.name()).collect();
     let before = settled(None).await;
