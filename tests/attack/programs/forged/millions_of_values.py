@@ -1,7 +1,7 @@
 # tries: sends frames of thirty megabytes that are millions of values, each of which takes the service many times its bytes
 # stopped by: judge
 # with: {"timeout_ms": 20000}
-# ends: exited, lost, output_limit
+# ends: exited, lost, output_limit, timed_out
 # answer: {"isolation/effective": "process"}
 
 import select, struct, time
@@ -15,6 +15,6 @@ def frame(kind, before, after):
                 left = left[os.write(3, left):]
             except BlockingIOError:
                 select.select([], [3], [])
-frame(18, b'{"mime": {"application/json": ', b"}}")
+frame(18, b'{"seq": 0, "mime": {"application/json": ', b"}}")
 frame(21, b'{"exit_code": 0, "result": ', b"}")
 time.sleep(5)

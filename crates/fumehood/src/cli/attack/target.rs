@@ -68,8 +68,8 @@ const LARGE: usize = 8 << 20;
 struct Rest {
     #[serde(default, rename = "result")]
     _result: IgnoredAny,
-    #[serde(default, rename = "displays")]
-    _displays: IgnoredAny,
+    #[serde(default, rename = "outputs")]
+    _outputs: IgnoredAny,
     #[serde(default, rename = "variables")]
     _variables: IgnoredAny,
     #[serde(flatten)]
