@@ -10,14 +10,23 @@
 //!            \--lease ran out
 //! ```
 
-use std::time::Duration;
+use std::future::Future;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use fumehood_engine::ids::{ExecutionId, TenantId};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 use utoipa::ToSchema;
 
 use crate::store::StoreError;
+
+mod embedded;
+mod redis;
+
+pub use self::redis::RedisQueue;
+pub use embedded::EmbeddedQueue;
 
 /// How urgent a job is; within the same tenant one that is more urgent goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, ToSchema)]
@@ -30,6 +39,19 @@ pub enum Priority {
     Normal,
     /// Before the others.
     High,
+}
+
+impl Priority {
+    /// From the least urgent to the most.
+    pub const ALL: [Self; 3] = [Self::Low, Self::Normal, Self::High];
+
+    fn rank(self) -> u8 {
+        self as u8
+    }
+
+    fn of_rank(rank: i64) -> Option<Self> {
+        usize::try_from(rank).ok().and_then(|rank| Self::ALL.get(rank).copied())
+    }
 }
 
 /// A job by its name.
@@ -125,4 +147,38 @@ pub trait Queue: Send + Sync + 'static {
 
     /// How much there is, of one tenant or of all.
     async fn depth(&self, tenant: Option<&TenantId>) -> Result<QueueDepth, StoreError>;
+}
+
+/// [`Queue::wait`]: until something was pushed here, or `peek` finds something, which is asked every `look` by one of all that wait.
+async fn wait<F>(
+    pushed: &Notify,
+    looked: &Mutex<Option<Instant>>,
+    look: Duration,
+    patience: Duration,
+    peek: impl Fn() -> F + Send,
+) where
+    F: Future<Output = Result<bool, StoreError>> + Send,
+{
+    let is_due = || {
+        let mut looked = looked.lock();
+        let due = looked.is_none_or(|last| last.elapsed() >= look);
+        if due {
+            *looked = Some(Instant::now());
+        }
+        due
+    };
+    let search = async {
+        loop {
+            // An outage is no reason to hurry.
+            if is_due() && peek().await.unwrap_or(false) {
+                return;
+            }
+            tokio::time::sleep(look).await;
+        }
+    };
+    tokio::select! {
+        () = pushed.notified() => {}
+        () = search => {}
+        () = tokio::time::sleep(patience) => {}
+    }
 }

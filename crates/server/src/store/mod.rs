@@ -10,9 +10,11 @@
 
 use std::sync::Arc;
 
+mod columns;
 mod database;
 
-pub use database::{Database, DatabaseConfig, Kind, StoreError};
+pub use columns::Columns;
+pub use database::{Attempts, Database, DatabaseConfig, Kind, StoreError};
 
 /// Everything that is kept, by repository. Cheap to clone.
 #[derive(Clone)]
