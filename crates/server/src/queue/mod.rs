@@ -10,23 +10,71 @@
 //!            \--lease ran out
 //! ```
 
+use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use fumehood_engine::clock::Clock;
 use fumehood_engine::ids::{ExecutionId, TenantId};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use utoipa::ToSchema;
 
-use crate::store::StoreError;
+use crate::store::{Database, StoreError};
 
 mod embedded;
 mod redis;
 
 pub use self::redis::RedisQueue;
 pub use embedded::EmbeddedQueue;
+
+/// Which queue.
+#[derive(Clone, PartialEq, Eq)]
+pub enum QueueConfig {
+    /// In the database.
+    Embedded,
+    /// In Redis.
+    Redis {
+        /// Where; may hold a password.
+        url: String,
+        /// What all keys begin with.
+        prefix: String,
+    },
+}
+
+impl QueueConfig {
+    /// In Redis, at a URL that can be one.
+    ///
+    /// # Errors
+    /// When it cannot; the URL is not repeated.
+    pub fn redis(url: &str, prefix: &str) -> Result<Self, StoreError> {
+        self::redis::check_url(url)?;
+        Ok(Self::Redis { url: url.to_owned(), prefix: prefix.to_owned() })
+    }
+
+    /// Opens it; nothing is asked of a service yet. The embedded one is in `database`.
+    ///
+    /// # Errors
+    /// When it cannot be as configured.
+    pub fn open(&self, database: Arc<Database>, clock: Arc<dyn Clock>) -> Result<Arc<dyn Queue>, StoreError> {
+        Ok(match self {
+            Self::Embedded => Arc::new(EmbeddedQueue::new(database, clock)),
+            Self::Redis { url, prefix } => Arc::new(RedisQueue::new(url, prefix)?),
+        })
+    }
+}
+
+impl fmt::Debug for QueueConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Embedded => "the database",
+            Self::Redis { .. } => "Redis",
+        })
+    }
+}
 
 /// How urgent a job is; within the same tenant one that is more urgent goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, ToSchema)]

@@ -54,9 +54,7 @@ impl RedisQueue {
     /// # Errors
     /// When the URL cannot be one.
     pub fn new(url: &str, prefix: &str) -> Result<Self, StoreError> {
-        // The URL may hold a password: it is not repeated.
-        let wrong = |error: RedisError| StoreError::Url(format!("is no URL of a Redis server: {:?}", error.kind()));
-        let client = Client::open(url).map_err(wrong)?;
+        let client = check_url(url)?;
         let config = ConnectionManagerConfig::new()
             .set_connection_timeout(Some(CONNECT))
             .set_response_timeout(Some(ANSWER))
@@ -64,7 +62,7 @@ impl RedisQueue {
             .set_min_delay(Duration::from_millis(50))
             .set_max_delay(Duration::from_millis(500));
         Ok(Self {
-            connection: ConnectionManager::new_lazy_with_config(client, config).map_err(wrong)?,
+            connection: ConnectionManager::new_lazy_with_config(client, config)?,
             prefix: prefix.to_owned(),
             scripts: Scripts {
                 push: script!("push"),
@@ -117,6 +115,16 @@ impl RedisQueue {
     async fn peek(&self) -> Result<bool, StoreError> {
         self.run(&self.script(&self.scripts.peek)).await
     }
+}
+
+/// What speaks to `url`, once asked to.
+pub(super) fn check_url(url: &str) -> Result<Client, StoreError> {
+    if !url.starts_with("redis://") && !url.starts_with("rediss://") {
+        return Err(StoreError::Url("must begin with redis:// or rediss://".to_owned()));
+    }
+    // It may hold a password: it is not repeated.
+    Client::open(url)
+        .map_err(|_| StoreError::Url("must be redis://USER:PASSWORD@HOST:PORT/NUMBER, or a part of that".to_owned()))
 }
 
 /// Execution, tenant, priority, deliveries, worker, reason.

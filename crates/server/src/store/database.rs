@@ -317,6 +317,7 @@ impl Database {
 const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "executions", include_str!("migrations/0001_executions.sql")),
     (5, "queue", include_str!("migrations/0005_queue.sql")),
+    (6, "blobs", include_str!("migrations/0006_blobs.sql")),
 ];
 
 fn kind_of(url: &str) -> Result<Kind, StoreError> {

@@ -10,9 +10,11 @@
 
 use std::sync::Arc;
 
+mod blobs;
 mod columns;
 mod database;
 
+pub use blobs::{BlobPlace, BlobRef, Blobs, S3Config};
 pub use columns::Columns;
 pub use database::{Attempts, Database, DatabaseConfig, Kind, StoreError};
 
@@ -33,7 +35,7 @@ impl Store {
 
     /// The database under it.
     #[must_use]
-    pub fn database(&self) -> &Database {
+    pub fn database(&self) -> &Arc<Database> {
         &self.database
     }
 }

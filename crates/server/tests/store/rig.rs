@@ -27,7 +27,6 @@ use tokio::time::Instant;
 pub(crate) struct Place {
     pub(crate) config: DatabaseConfig,
     /// A folder for whatever else the test keeps.
-    #[expect(dead_code, reason = "for tests to come")]
     pub(crate) folder: PathBuf,
 }
 
