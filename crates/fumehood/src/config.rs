@@ -28,6 +28,7 @@ use serde_json::Value;
 
 mod isolation;
 mod layers;
+mod queue;
 mod reference;
 mod storage;
 
@@ -36,6 +37,7 @@ pub(crate) use reference::reference;
 
 use isolation::Floor;
 use layers::Layers;
+use queue::Queue;
 use storage::Storage;
 
 const MB: u64 = 1 << 20;
@@ -66,8 +68,10 @@ pub(crate) struct Config {
     pub(crate) limits: LimitSettings,
     /// The process level of isolation.
     pub(crate) process: Process,
-    /// The database.
+    /// The database and the blob store.
     pub(crate) storage: Storage,
+    /// Where jobs wait.
+    pub(crate) queue: Queue,
     /// Logs, on standard error.
     pub(crate) logging: Logging,
     #[serde(skip)]
@@ -538,6 +542,12 @@ impl Config {
         }
         self.check_limits(layers);
         self.check_server(layers);
+        if let Err(error) = self.storage.blobs(Path::new("")) {
+            layers.refuse("storage.blobs", error.to_string());
+        }
+        if let Err(error) = self.queue.config() {
+            layers.refuse("queue.url", error.to_string());
+        }
         if tracing_subscriber::EnvFilter::try_new(&self.logging.level).is_err() {
             layers.refuse(
                 "logging.level",

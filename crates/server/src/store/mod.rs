@@ -10,9 +10,13 @@
 
 use std::sync::Arc;
 
+mod blobs;
+mod columns;
 mod database;
 
-pub use database::{Database, DatabaseConfig, Kind, StoreError};
+pub use blobs::{BlobPlace, BlobRef, Blobs, S3Config};
+pub use columns::Columns;
+pub use database::{Attempts, Database, DatabaseConfig, Kind, StoreError};
 
 /// Everything that is kept, by repository. Cheap to clone.
 #[derive(Clone)]
@@ -31,7 +35,7 @@ impl Store {
 
     /// The database under it.
     #[must_use]
-    pub fn database(&self) -> &Database {
+    pub fn database(&self) -> &Arc<Database> {
         &self.database
     }
 }
