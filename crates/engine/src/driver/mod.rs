@@ -676,6 +676,7 @@ impl<'a> Follower<'a> {
             max_result_bytes: config.max_result_bytes,
             max_display_bytes: config.max_display_bytes as u64 / 4,
             network: false,
+            restricted: spec.kind.restricted,
             // A program of its own has a pipe for it, and starts where it is to be.
             stdin: if self.mode == Mode::Cell && pipe.is_none() {
                 String::from_utf8_lossy(&spec.stdin).into_owned()
@@ -806,6 +807,7 @@ impl<'a> Follower<'a> {
             runner: self.runner,
             begun: self.running.is_some(),
             disk_full: files::is_full(&self.disk),
+            read_only: spec.kind.read_only,
             timeout: spec.timeout,
             limits: &spec.limits,
             output_hard_bytes: means.config.output_hard_bytes,
