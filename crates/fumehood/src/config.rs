@@ -29,6 +29,7 @@ mod isolation;
 mod layers;
 mod reference;
 mod storage;
+mod templates;
 
 pub(crate) use layers::Problems;
 pub(crate) use reference::reference;
@@ -36,6 +37,7 @@ pub(crate) use reference::reference;
 use isolation::Floor;
 use layers::Layers;
 use storage::Storage;
+use templates::Templates;
 
 const MB: u64 = 1 << 20;
 
@@ -67,6 +69,8 @@ pub(crate) struct Config {
     pub(crate) process: Process,
     /// The database.
     pub(crate) storage: Storage,
+    /// Templates as files.
+    pub(crate) templates: Templates,
     /// Logs, on standard error.
     pub(crate) logging: Logging,
     #[serde(skip)]
@@ -610,6 +614,13 @@ impl Config {
     #[must_use]
     pub(crate) fn images_dir(&self) -> Option<PathBuf> {
         self.images_dir.clone().or_else(|| Some(self.data_dir()?.join("images")))
+    }
+
+    /// Folder with templates, if there is one; one that was named must be there.
+    #[must_use]
+    pub(crate) fn templates_dir(&self) -> Option<PathBuf> {
+        let usual = || self.data_dir().map(|folder| folder.join("templates")).filter(|folder| folder.is_dir());
+        self.templates.dir.clone().or_else(usual)
     }
 
     /// The engine's part. Relative paths stay relative to the working directory.

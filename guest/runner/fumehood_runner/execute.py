@@ -350,6 +350,9 @@ class Execution:
                 if request.has_input:
                     value = self._call_handler(namespace, handler, value)
             finally:
+                if request.restricted:
+                    # What was defined has them; what comes next may be another's.
+                    namespace.pop("__builtins__", None)
                 runner.builtins.restore()
                 if process.getpid() == runner.pid:
                     # Past the observers of this number, of which there are none: they take longer than most cells.

@@ -417,6 +417,23 @@ impl Template {
     }
 }
 
+/// A version of a template as `GET /v1/templates/{name}` shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TemplateInfo {
+    /// Its name.
+    pub name: String,
+    /// Counts from 1 for each name.
+    pub version: u32,
+    /// It is part of this program: every tenant has it, nobody can change it.
+    pub built_in: bool,
+    /// When this version was made, RFC 3339 UTC.
+    pub created_at: Option<String>,
+    /// Who made it.
+    pub created_by: Option<String>,
+    /// What it says; with what it extends where that was asked for.
+    pub spec: TemplateSpec,
+}
+
 /// The JSON Schema of [`TemplateSpec`].
 #[must_use]
 pub fn schema() -> serde_json::Value {

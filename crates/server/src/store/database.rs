@@ -196,7 +196,10 @@ impl Database {
 }
 
 /// Steps of the schema; a step that was released never changes. Written for all three dialects, see [`Kind::dialect`].
-const MIGRATIONS: [(i64, &str, &str); 1] = [(1, "executions", include_str!("migrations/0001_executions.sql"))];
+const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (1, "executions", include_str!("migrations/0001_executions.sql")),
+    (4, "templates", include_str!("migrations/0004_templates.sql")),
+];
 
 fn kind_of(url: &str) -> Result<Kind, StoreError> {
     match url.split_once(':').map(|(scheme, _)| scheme) {
