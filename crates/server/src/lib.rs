@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use axum::Router;
 use fumehood_engine::Engine;
-use fumehood_engine::ids::{ExecutionId, SessionId};
+use fumehood_engine::ids::{ExecutionId, SessionId, TenantId};
 use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
 
@@ -26,14 +26,17 @@ pub mod queue;
 mod serve;
 pub mod store;
 mod tagged;
+mod templates;
 
 pub use config::{ApiKey, ApiKeyError, ListenError, ServerConfig};
 pub use http::paths;
 pub use openapi::openapi_json;
 pub use serve::serve;
+pub use templates::{Applied, TemplateError};
 
 use http::idempotency::Replays;
 use store::Store;
+use templates::Templates;
 
 /// What every handler sees.
 pub struct ServerState {
@@ -41,8 +44,11 @@ pub struct ServerState {
     engine: Engine,
     metrics: PrometheusHandle,
     store: Store,
+    templates: Templates,
     replays: Mutex<Replays<ExecutionId>>,
     session_replays: Mutex<Replays<SessionId>>,
+    /// Name and version.
+    template_replays: Mutex<Replays<String>>,
     started: Instant,
 }
 
@@ -50,15 +56,38 @@ impl ServerState {
     /// State of a server in front of `engine`, which keeps things in `store`; `metrics` comes from [`metrics::install`].
     #[must_use]
     pub fn new(config: ServerConfig, engine: Engine, metrics: PrometheusHandle, store: Store) -> Arc<Self> {
+        let templates = Templates::new(store.templates(), engine.clone(), config.limits.clone());
         Arc::new(Self {
             config,
             engine,
             metrics,
             store,
+            templates,
             replays: Mutex::default(),
             session_replays: Mutex::default(),
+            template_replays: Mutex::default(),
             started: Instant::now(),
         })
+    }
+}
+
+impl ServerState {
+    /// Where things are kept.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Brings a template of the default tenant to what `spec` says: a first or another version, or none when it says that already.
+    ///
+    /// # Errors
+    /// The field that is wrong, or why it cannot be kept.
+    pub async fn apply_template(
+        &self,
+        spec: fumehood_engine::template::TemplateSpec,
+        by: &str,
+    ) -> Result<Applied, TemplateError> {
+        self.templates.apply(&TenantId::default(), spec, by).await
     }
 }
 

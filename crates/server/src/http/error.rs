@@ -12,6 +12,9 @@ use fumehood_engine::spec::FieldError;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::store::StoreError;
+use crate::templates::TemplateError;
+
 /// Body of every answer that is no success.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ErrorBody {
@@ -168,6 +171,35 @@ impl From<SubmitError> for ApiError {
                 retry_after: Some(retry_after),
                 ..Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", error.to_string())
             },
+        }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(cause) => {
+                tracing::error!(%cause, "the storage is not available");
+                Self {
+                    retry_after: Some(Duration::from_secs(1)),
+                    ..Self::unavailable("the storage of this server is not available just now; try again")
+                }
+            }
+            other => {
+                let causes = std::iter::successors(std::error::Error::source(&other), |cause| cause.source());
+                Self::internal("storage", &causes.fold(other.to_string(), |line, cause| format!("{line}: {cause}")))
+            }
+        }
+    }
+}
+
+impl From<TemplateError> for ApiError {
+    fn from(error: TemplateError) -> Self {
+        match error {
+            TemplateError::Field(field) => field.into(),
+            TemplateError::Missing(_) => Self::not_found(error.to_string()),
+            TemplateError::Conflict(_) => Self::conflict(error.to_string()),
+            TemplateError::Store(error) => error.into(),
         }
     }
 }

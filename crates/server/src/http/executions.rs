@@ -18,6 +18,7 @@ use utoipa::ToSchema;
 
 use super::Shared;
 use super::accept::{Form, negotiate};
+use super::auth::Principal;
 use super::body::JsonBody;
 use super::error::{ApiError, ErrorBody};
 use super::idempotency::KeyParam;
@@ -57,13 +58,15 @@ const CANCEL_WAIT: Duration = Duration::from_secs(5);
 )]
 pub(crate) async fn create(
     State(state): State<Shared>,
+    principal: Principal,
     headers: HeaderMap,
     key: KeyParam,
     body: JsonBody<ExecutionRequest>,
 ) -> Result<Response, ApiError> {
     let form = negotiate(&headers, &[Form::Json, Form::Sse, Form::Ndjson])?;
     let mode = body.value.mode;
-    let spec = body.value.validate(&state.config.limits)?;
+    let template = state.templates.find(&principal.tenant, body.value.template.as_deref()).await?;
+    let spec = body.value.validate_as(&template, &state.config.limits)?;
     let accepted = state.submit(spec, key.with_body(body.sha256))?;
     answer(&state, &accepted, mode, form).await
 }

@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 
 use super::Shared;
 use super::accept::{Form, negotiate};
+use super::auth::Principal;
 use super::body::JsonBody;
 use super::error::{ApiError, ErrorBody};
 use super::executions::answer;
@@ -30,10 +31,12 @@ use crate::openapi::{EventObject, Refusals, RunRefusals};
         headers(("Location" = String, description = "Where to read it"))), Refusals, RunRefusals))]
 pub(crate) async fn create(
     State(state): State<Shared>,
+    principal: Principal,
     key: KeyParam,
     body: JsonBody<SessionRequest>,
 ) -> Result<Response, ApiError> {
-    let spec = body.value.validate(&state.config.limits)?;
+    let template = state.templates.find(&principal.tenant, body.value.template.as_deref()).await?;
+    let spec = body.value.validate_as(template, &state.config.limits)?;
     let (session, replayed) = state.open_session(spec, key.with_body(body.sha256))?;
     let mut headers = HeaderMap::new();
     headers.insert(header::LOCATION, header_value(&format!("/v1/sessions/{}", session.id)));

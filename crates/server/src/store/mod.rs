@@ -13,10 +13,12 @@ use std::sync::Arc;
 mod blobs;
 mod columns;
 mod database;
+mod templates;
 
 pub use blobs::{BlobPlace, BlobRef, Blobs, S3Config};
 pub use columns::Columns;
 pub use database::{Attempts, Database, DatabaseConfig, Kind, StoreError};
+pub use templates::{NewTemplate, StoredTemplate, TemplateStore};
 
 /// Everything that is kept, by repository. Cheap to clone.
 #[derive(Clone)]
@@ -31,6 +33,12 @@ impl Store {
     /// When the database cannot be reached, or is newer than this program.
     pub async fn open(config: &DatabaseConfig) -> Result<Self, StoreError> {
         Ok(Self { database: Arc::new(Database::connect(config).await?) })
+    }
+
+    /// Templates of tenants.
+    #[must_use]
+    pub fn templates(&self) -> Arc<dyn TemplateStore> {
+        Arc::<Database>::clone(&self.database)
     }
 
     /// The database under it.
