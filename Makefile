@@ -50,7 +50,7 @@ test: dev ## every test, from nothing: Rust workspace, guest runner, Python SDK
 	@echo "==> guest runner's tests, with the image's own Python"
 	@image=$$($(DEV) image path default) && \
 	PYTHONPATH=guest/runner PYTHONDONTWRITEBYTECODE=1 MPLBACKEND=agg \
-	"$$image/venv/bin/python" -m pytest -q -p no:cacheprovider guest/runner/tests
+	sh scripts/pytest-again "$$image/venv/bin/python" guest/runner/tests
 	@echo '==> Python SDK, against a server'
 	@sh scripts/sdk-tests $(DEV)
 

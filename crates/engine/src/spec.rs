@@ -10,9 +10,9 @@ use bytes::Bytes;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::execution::{JsonText, Members};
 use crate::ids::TenantId;
 use crate::output::OutputBudget;
 use crate::template::{SandboxKind, Template, TemplateRef, built_in, built_ins, default_template};
@@ -195,7 +195,7 @@ pub struct ExecutionRequest {
     /// Argument of the entry point `handler(input)`, if the code defines it.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Object>)]
-    pub input: Option<Value>,
+    pub input: Option<JsonText>,
     /// Standard input; then end of file.
     #[serde(default)]
     pub stdin: String,
@@ -305,8 +305,8 @@ impl ExecutionRequest {
 }
 
 /// `null` means that there is no input, as does leaving it out.
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Ok(Some(Value::deserialize(deserializer)?).filter(|value| !value.is_null()))
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<JsonText>, D::Error> {
+    Ok(Some(JsonText::deserialize(deserializer)?).filter(|value| !value.is_null()))
 }
 
 /// Limits in force, every one positive.
@@ -456,7 +456,7 @@ pub struct ExecutionSpec {
     /// Lowest level accepted.
     pub isolation: IsolationLevel,
     /// Argument of `handler`.
-    pub input: Option<Value>,
+    pub input: Option<JsonText>,
     /// Standard input.
     pub stdin: Bytes,
     /// More of it comes while the program runs.
@@ -555,7 +555,7 @@ pub struct SessionRequest {
     /// Whatever the caller wants to find again; kept as it is.
     #[serde(default)]
     #[schema(value_type = Object)]
-    pub metadata: serde_json::Map<String, Value>,
+    pub metadata: Members,
 }
 
 /// A valid session.
@@ -570,7 +570,7 @@ pub struct SessionSpec {
     /// Whatever happens it is closed after this.
     pub ttl: Duration,
     /// The caller's own.
-    pub metadata: serde_json::Map<String, Value>,
+    pub metadata: Members,
 }
 
 /// Longest life of a session, in seconds: a week.
