@@ -45,6 +45,8 @@ dev: deps
 test: dev ## every test, from nothing: Rust workspace, guest runner, Python SDK
 	@echo '==> preparing the default image'
 	@$(DEV) image build
+	@echo '==> databases for the tests'
+	@sh scripts/install-deps databases || echo 'tests that need a database server will be skipped'
 	@echo '==> Rust tests'
 	@sh scripts/rust-tests
 	@echo "==> guest runner's tests, with the image's own Python"

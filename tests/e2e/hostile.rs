@@ -103,8 +103,8 @@ fn values_as_large_as_frames_may_be_take_the_server_little_memory() {
     server.succeed("1", json!({}));
     let before = resident(&server);
     for (claim, dropped) in [
-        ("b'{\"result\":[' + b'0,' * (6 << 20) + b'0]}'", "a result of 12582915 bytes"),
-        ("b'{\"variables\":{\"x\":[' + b'{},' * (4 << 20) + b'0]}}'", "a description of tables and variables"),
+        ("b'{\"result\":[' + b'0,' * (3 << 20) + b'0]}'", "a result of 6291459 bytes"),
+        ("b'{\"variables\":{\"x\":[' + b'{},' * (3 << 20) + b'0]}}'", "a description of tables and variables"),
         (
             "b'{\"warnings\":[' + b'{\"code\":\"\",\"message\":\"\"},' * 400000 + b'{\"code\":\"c\",\"message\":\"\"}]}'",
             "",

@@ -22,7 +22,10 @@ fn change(server: &Server, name: &str, body: &Value) -> Value {
 fn a_calculator_calculates_and_nothing_else() {
     let server = server!(&[], &[]);
     let fields = || json!({"template": "calculator"});
-    let done = server.succeed("import math\nfrom decimal import Decimal\nsorted([3, math.factorial(5), int(Decimal('1'))])", fields());
+    let done = server.succeed(
+        "import math\nfrom decimal import Decimal\nsorted([3, math.factorial(5), int(Decimal('1'))])",
+        fields(),
+    );
     assert_eq!((&done["result"], &done["template"]), (&json!([1, 3, 120]), &json!("calculator@1")));
     // What the document of such a service shows.
     let shown = "data = [{'n': 'A', 'age': 30}, {'n': 'B', 'age': 25}]\nprint(sorted(data, key=lambda x: x['age'])[0]['n'])\nimport re\nlen(re.findall('fox', 'fox fox'))";
@@ -86,7 +89,10 @@ tried
     assert!(refused["error"]["hint"].as_str().unwrap().contains("read-only"), "{}", brief(&refused));
     assert_eq!(refused["denials"][0]["kind"], "path");
     let shell = json!({"template": "still", "language": "bash"});
-    let done = server.execute("touch /data/x || touch /tmp/x || touch /dev/shm/x || mount -o remount,rw /data || echo nowhere", shell);
+    let done = server.execute(
+        "touch /data/x || touch /tmp/x || touch /dev/shm/x || mount -o remount,rw /data || echo nowhere",
+        shell,
+    );
     assert_eq!(done["stdout"], "nowhere\n", "{}", brief(&done));
     let (status, refused) = server.post("/v1/executions", &json!({"code": "1", "template": "still", "cwd": "sub"}));
     assert_eq!((status, &refused["error"]["field"]), (400, &json!("cwd")));
@@ -121,7 +127,8 @@ fn a_session_of_a_template_is_what_the_template_says() {
 fn a_function_has_little_memory_and_is_called() {
     let server = server!(&[], &[]);
     let fields = json!({"template": "function", "input": {"n": 20}});
-    let done = server.succeed("def handler(input):\n    open('w.txt', 'w').write('x')\n    return sum(range(input['n']))", fields);
+    let done = server
+        .succeed("def handler(input):\n    open('w.txt', 'w').write('x')\n    return sum(range(input['n']))", fields);
     assert_eq!(done["result"], 190);
     let large = server.execute("len(b'x' * (150 << 20))", json!({"template": "function"}));
     assert_eq!(large["outcome"], "oom_killed", "{}", brief(&large));
@@ -132,7 +139,8 @@ fn a_function_has_little_memory_and_is_called() {
 #[test]
 fn shell_and_node_run_what_they_are_for() {
     let server = server!(&[], &[]);
-    let done = server.succeed("echo $((6 * 7)) > /data/x && cat /data/x", json!({"template": "shell", "language": "bash"}));
+    let done =
+        server.succeed("echo $((6 * 7)) > /data/x && cat /data/x", json!({"template": "shell", "language": "bash"}));
     assert_eq!(done["stdout"], "42\n");
     let (status, refused) = server.post("/v1/executions", &json!({"code": "1", "template": "shell"}));
     assert_eq!((status, &refused["error"]["field"]), (400, &json!("language")));
@@ -181,7 +189,8 @@ fn templates_as_files_are_applied_and_shown_before() {
     let server = server!(&[], &[]);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("team.yaml");
-    std::fs::write(&file, "name: child\nextends: base\ntimeout_ms: 500\n---\nname: base\nlimits: {memory_mb: 200}\n").unwrap();
+    std::fs::write(&file, "name: child\nextends: base\ntimeout_ms: 500\n---\nname: base\nlimits: {memory_mb: 200}\n")
+        .unwrap();
     let folder = folder.path().to_str().unwrap();
 
     let (code, out, err) = fumehood(&server, &["template", "apply", folder, "--dry-run"]);
@@ -196,7 +205,8 @@ fn templates_as_files_are_applied_and_shown_before() {
     let (_, out, _) = fumehood(&server, &["template", "apply", folder]);
     assert_eq!(out, "base@1 unchanged\nchild@1 unchanged\n");
 
-    std::fs::write(&file, "name: child\nextends: base\ntimeout_ms: 500\n---\nname: base\nlimits: {memory_mb: 300}\n").unwrap();
+    std::fs::write(&file, "name: child\nextends: base\ntimeout_ms: 500\n---\nname: base\nlimits: {memory_mb: 300}\n")
+        .unwrap();
     let (_, out, _) = fumehood(&server, &["template", "apply", folder, "--dry-run"]);
     assert!(out.contains("base@2 would be changed\n--- base@1\n+++ base@2\n"), "{out}");
     assert!(out.contains("-  memory_mb: 200\n+  memory_mb: 300") && out.contains("+extends: base@2"), "{out}");

@@ -474,7 +474,9 @@ impl Engine {
         for (index, package) in template.packages.iter().enumerate() {
             if let Some(lack) = package.lacking(&installed) {
                 let name = image.unwrap_or(crate::image::DEFAULT_IMAGE);
-                let message = format!("{package} is not in image {name:?}: it {lack}; nothing is installed, packages belong into the image");
+                let message = format!(
+                    "{package} is not in image {name:?}: it {lack}; nothing is installed, packages belong into the image"
+                );
                 return Err(FieldError::new(format!("packages[{index}]"), message));
             }
         }

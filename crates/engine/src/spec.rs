@@ -745,7 +745,10 @@ impl ExecutionRequest {
         let cwd = working_directory(self.cwd.as_deref())?;
         let stands = cwd == WORKSPACE || WORKSPACE_ALIASES.contains(&&*cwd) || WRITABLE.contains(&&*cwd);
         if template.kind.read_only && !stands {
-            let message = format!("must be {WORKSPACE}: template \"{}\" is read-only, and other folders could not be made", template.reference());
+            let message = format!(
+                "must be {WORKSPACE}: template \"{}\" is read-only, and other folders could not be made",
+                template.reference()
+            );
             return Err(FieldError::new("cwd", message));
         }
         Ok(ExecutionSpec {
@@ -808,7 +811,10 @@ impl LimitsRequest {
     pub(crate) fn as_defaults(&self, policy: &LimitPolicy) -> Limits {
         let (default, max) = (&policy.default, &policy.max);
         let number = |given: Option<i64>, unit: u64, default: u64, max: u64| {
-            given.and_then(|given| u64::try_from(given).ok()).map_or(default, |given| given.saturating_mul(unit)).min(max)
+            given
+                .and_then(|given| u64::try_from(given).ok())
+                .map_or(default, |given| given.saturating_mul(unit))
+                .min(max)
         };
         const MB: u64 = 1 << 20;
         let disk_bytes = number(self.disk_mb, MB, default.disk_bytes, max.disk_bytes);
@@ -893,7 +899,10 @@ fn known_template(given: Option<&str>) -> Result<Arc<Template>, FieldError> {
     })
 }
 
-pub(crate) fn environment(given: BTreeMap<String, String>, max_bytes: usize) -> Result<BTreeMap<String, String>, FieldError> {
+pub(crate) fn environment(
+    given: BTreeMap<String, String>,
+    max_bytes: usize,
+) -> Result<BTreeMap<String, String>, FieldError> {
     let mut total = 0;
     for (name, value) in &given {
         let well_formed = !name.is_empty()

@@ -28,6 +28,7 @@ use serde_json::Value;
 
 mod isolation;
 mod layers;
+mod queue;
 mod reference;
 mod storage;
 mod templates;
@@ -37,6 +38,7 @@ pub(crate) use reference::reference;
 
 use isolation::Floor;
 use layers::Layers;
+use queue::Queue;
 use storage::Storage;
 use templates::Templates;
 
@@ -68,8 +70,10 @@ pub(crate) struct Config {
     pub(crate) limits: LimitSettings,
     /// The process level of isolation.
     pub(crate) process: Process,
-    /// The database.
+    /// The database and the blob store.
     pub(crate) storage: Storage,
+    /// Where jobs wait.
+    pub(crate) queue: Queue,
     /// Templates as files.
     pub(crate) templates: Templates,
     /// Logs, on standard error.
@@ -542,6 +546,12 @@ impl Config {
         }
         self.check_limits(layers);
         self.check_server(layers);
+        if let Err(error) = self.storage.blobs(Path::new("")) {
+            layers.refuse("storage.blobs", error.to_string());
+        }
+        if let Err(error) = self.queue.config() {
+            layers.refuse("queue.url", error.to_string());
+        }
         if tracing_subscriber::EnvFilter::try_new(&self.logging.level).is_err() {
             layers.refuse(
                 "logging.level",

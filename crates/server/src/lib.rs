@@ -82,7 +82,11 @@ impl ServerState {
     ///
     /// # Errors
     /// The field that is wrong, or why it cannot be kept.
-    pub async fn apply_template(&self, spec: fumehood_engine::template::TemplateSpec, by: &str) -> Result<Applied, TemplateError> {
+    pub async fn apply_template(
+        &self,
+        spec: fumehood_engine::template::TemplateSpec,
+        by: &str,
+    ) -> Result<Applied, TemplateError> {
         self.templates.apply(&TenantId::default(), spec, by).await
     }
 }

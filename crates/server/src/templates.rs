@@ -118,7 +118,9 @@ impl Templates {
         };
         let lineage = self.lineage(tenant, spec, version).await.map_err(|error| match error {
             // The request is right, and what it names is not.
-            TemplateError::Field(error) => at_fault(format!("{given:?} cannot be used: {} {}", error.field, error.message)).into(),
+            TemplateError::Field(error) => {
+                at_fault(format!("{given:?} cannot be used: {} {}", error.field, error.message)).into()
+            }
             other => other,
         })?;
         let template = Arc::new(lineage.template()?);
@@ -132,7 +134,11 @@ impl Templates {
         Ok(template)
     }
 
-    async fn look_up(&self, tenant: &TenantId, wanted: &TemplateRef) -> Result<Option<(TemplateSpec, u32)>, StoreError> {
+    async fn look_up(
+        &self,
+        tenant: &TenantId,
+        wanted: &TemplateRef,
+    ) -> Result<Option<(TemplateSpec, u32)>, StoreError> {
         if let Some(one) = built_in(wanted) {
             return Ok(Some((one.spec.clone(), one.template.version)));
         }
@@ -168,7 +174,12 @@ impl Templates {
         self.info(tenant, found, resolved).await
     }
 
-    async fn info(&self, tenant: &TenantId, found: StoredTemplate, resolved: bool) -> Result<TemplateInfo, TemplateError> {
+    async fn info(
+        &self,
+        tenant: &TenantId,
+        found: StoredTemplate,
+        resolved: bool,
+    ) -> Result<TemplateInfo, TemplateError> {
         let StoredTemplate { spec, version, created_ms, created_by } = found;
         let spec = match resolved {
             true => whole(&self.lineage(tenant, spec, version).await?),
@@ -185,7 +196,11 @@ impl Templates {
     }
 
     /// Built-in ones first, then by name; and whether these are all.
-    pub(crate) async fn list(&self, tenant: &TenantId, versions: bool) -> Result<(Vec<TemplateInfo>, bool), TemplateError> {
+    pub(crate) async fn list(
+        &self,
+        tenant: &TenantId,
+        versions: bool,
+    ) -> Result<(Vec<TemplateInfo>, bool), TemplateError> {
         let stored = self.store.list(tenant, versions, MOST_LISTED + 1).await?;
         let complete = stored.len() <= MOST_LISTED as usize;
         let mut all: Vec<_> = built_ins().iter().map(|one| info_of_built_in(one, false)).collect();
@@ -211,14 +226,19 @@ impl Templates {
         // From now on it extends the version that its base has now: a version never changes.
         if let Some(base) = spec.extends()? {
             let found = self.look_up(tenant, &base).await?;
-            let missing = || FieldError::new("extends", format!("\"{base}\" does not exist; GET /v1/templates lists those that do"));
+            let missing = || {
+                FieldError::new("extends", format!("\"{base}\" does not exist; GET /v1/templates lists those that do"))
+            };
             let (base, version) = found.ok_or_else(missing)?;
             spec.extends = Some(format!("{}@{version}", base.name));
         }
         let last = self.store.find(tenant, &spec.name, None).await?;
         match (mode, &last) {
             (Mode::Create, Some(last)) => {
-                let message = format!("there is a template {:?} already (version {}); PUT makes another version of it", spec.name, last.version);
+                let message = format!(
+                    "there is a template {:?} already (version {}); PUT makes another version of it",
+                    spec.name, last.version
+                );
                 return Err(TemplateError::Conflict(message));
             }
             (Mode::Replace, None) => return Err(TemplateError::Missing(spec.name)),
@@ -250,7 +270,8 @@ impl Templates {
             return Ok(Written { info: self.info(tenant, last, false).await?, applied: Applied::Unchanged(version) });
         }
         if next > MOST_VERSIONS {
-            let message = format!("{:?} has {MOST_VERSIONS} versions, which is the most; go on under another name", spec.name);
+            let message =
+                format!("{:?} has {MOST_VERSIONS} versions, which is the most; go on under another name", spec.name);
             return Err(TemplateError::Conflict(message));
         }
         let first = last.is_none();
@@ -266,14 +287,20 @@ impl Templates {
         let version = self.store.add(tenant, new).await?;
         self.forget(tenant);
         let Some(version) = version else {
-            let message = format!("{:?} was made or deleted by somebody else just now; look at it and try again", spec.name);
+            let message =
+                format!("{:?} was made or deleted by somebody else just now; look at it and try again", spec.name);
             return Err(TemplateError::Conflict(message));
         };
         Ok(Written { info: info(version, spec), applied: applied(version) })
     }
 
     /// As [`Self::write`], whether or not there is one.
-    pub(crate) async fn apply(&self, tenant: &TenantId, spec: TemplateSpec, by: &str) -> Result<Applied, TemplateError> {
+    pub(crate) async fn apply(
+        &self,
+        tenant: &TenantId,
+        spec: TemplateSpec,
+        by: &str,
+    ) -> Result<Applied, TemplateError> {
         Ok(self.write(tenant, spec, by, Mode::Either, false).await?.applied)
     }
 
@@ -322,7 +349,8 @@ impl Templates {
 }
 
 fn changing_built_in(name: &str) -> TemplateError {
-    let message = format!("{name:?} is built in and cannot be changed; make one of another name with \"extends\": {name:?}");
+    let message =
+        format!("{name:?} is built in and cannot be changed; make one of another name with \"extends\": {name:?}");
     TemplateError::Conflict(message)
 }
 

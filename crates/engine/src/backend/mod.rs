@@ -305,7 +305,8 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// When there is no such image; the field is `image`.
     fn packages(&self, image: Option<&str>) -> Result<BTreeMap<String, String>, FieldError> {
-        let named = format!("{:?} cannot be used: level '{}' has one image", image.unwrap_or_default(), self.report().level);
+        let named =
+            format!("{:?} cannot be used: level '{}' has one image", image.unwrap_or_default(), self.report().level);
         image.map_or_else(|| Ok(BTreeMap::new()), |_| Err(FieldError::new("image", named)))
     }
 

@@ -101,7 +101,11 @@ pub fn built_in(wanted: &TemplateRef) -> Option<&'static BuiltIn> {
 #[must_use]
 pub fn default_template() -> Arc<Template> {
     let wanted = TemplateRef { name: DEFAULT_TEMPLATE.to_owned(), version: None };
-    let plain = || Arc::new(Template::new(&TemplateSpec::default(), VERSION).unwrap_or_else(|_| unreachable!("it asks for nothing")));
+    let plain = || {
+        Arc::new(
+            Template::new(&TemplateSpec::default(), VERSION).unwrap_or_else(|_| unreachable!("it asks for nothing")),
+        )
+    };
     built_in(&wanted).map_or_else(plain, |one| Arc::clone(&one.template))
 }
 

@@ -56,8 +56,8 @@ impl Lineage {
     pub fn resolved(&self) -> (TemplateSpec, u32) {
         let mut ancestors = self.chain.iter().rev();
         let Some((oldest, version)) = ancestors.next() else { return Default::default() };
-        let (whole, version) =
-            ancestors.fold((oldest.clone(), *version), |(base, _), (spec, version)| (spec.clone().over(&base), *version));
+        let (whole, version) = ancestors
+            .fold((oldest.clone(), *version), |(base, _), (spec, version)| (spec.clone().over(&base), *version));
         (whole, version)
     }
 
@@ -116,9 +116,8 @@ mod tests {
     }
 
     fn any_spec() -> impl Strategy<Value = TemplateSpec> {
-        let limits = (proptest::option::of(16..1000_i64), proptest::option::of(1..100_i64)).prop_map(
-            |(memory_mb, processes)| LimitsRequest { memory_mb, processes, ..LimitsRequest::default() },
-        );
+        let limits = (proptest::option::of(16..1000_i64), proptest::option::of(1..100_i64))
+            .prop_map(|(memory_mb, processes)| LimitsRequest { memory_mb, processes, ..LimitsRequest::default() });
         (
             proptest::option::of(limits),
             proptest::option::of(1..100_000_i64),

@@ -141,7 +141,13 @@ impl TemplateRef {
             None => (text, None),
             Some((name, version)) => {
                 let number = version.parse::<u32>().ok().filter(|number| *number > 0 && number.to_string() == version);
-                (name, Some(number.ok_or_else(|| format!("{text:?} has no version after the '@': a whole number from 1"))?))
+                (
+                    name,
+                    Some(
+                        number
+                            .ok_or_else(|| format!("{text:?} has no version after the '@': a whole number from 1"))?,
+                    ),
+                )
             }
         };
         check_name(name).map_err(|_| format!("{text:?} is no name of a template, nor name@version"))?;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fumehood_jail::protocol::{Reply, Request, send};
+use rustix::process::{Pid, Signal};
 
 use crate::confinement::on_all;
 use crate::jail;
@@ -149,7 +150,11 @@ fn a_sandbox_that_stands_still_does_not_hold_the_jailer_up() {
     let asking = std::thread::spawn(move || (0..MANY).all(|_| send(&socket, &Request::Interrupt { id }, &[]).is_ok()));
     let deadline = Instant::now() + Duration::from_secs(30);
     while !asking.is_finished() {
-        assert!(Instant::now() < deadline, "the jailer does not read any more");
+        if Instant::now() > deadline {
+            // Nothing else would end it.
+            rustix::process::kill_process(Pid::from_raw(rig.inner()).unwrap(), Signal::KILL).unwrap();
+            panic!("the jailer does not read any more");
+        }
         std::thread::park_timeout(Duration::from_millis(2));
     }
     assert!(asking.join().unwrap());
@@ -180,6 +185,21 @@ fn a_paused_sandbox_ends_with_its_jailer() {
     drop(rig);
     let left: Vec<_> = processes.iter().filter(|pid| std::path::Path::new(&format!("/proc/{pid}")).exists()).collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_jailer_that_is_killed_ends_though_a_sandbox_stands_still() {
+    let mut rig = jail!();
+    let kept = rig.keep();
+    let _channels = kept.begin(&rig);
+    send(&rig.jailer.link.socket, &Request::Pause { id: kept.id }, &[]).unwrap();
+    assert!(matches!(rig.hear().0, Reply::Paused { error: None, .. }));
+    rustix::process::kill_process(Pid::from_raw(rig.inner()).unwrap(), Signal::KILL).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while rig.jailer.process.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "it waits for what stands still");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
 }
 
 #[test]

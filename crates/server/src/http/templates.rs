@@ -1,9 +1,9 @@
 //! `/v1/templates`: what code runs in, under a name, in versions that never change.
 
+use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::Json;
 use fumehood_engine::ids::TenantId;
 use fumehood_engine::spec::FieldError;
 use fumehood_engine::template::{TemplateInfo, TemplateSpec};

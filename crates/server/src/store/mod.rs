@@ -10,10 +10,14 @@
 
 use std::sync::Arc;
 
+mod blobs;
+mod columns;
 mod database;
 mod templates;
 
-pub use database::{Database, DatabaseConfig, Kind, StoreError};
+pub use blobs::{BlobPlace, BlobRef, Blobs, S3Config};
+pub use columns::Columns;
+pub use database::{Attempts, Database, DatabaseConfig, Kind, StoreError};
 pub use templates::{NewTemplate, StoredTemplate, TemplateStore};
 
 /// Everything that is kept, by repository. Cheap to clone.
@@ -39,7 +43,7 @@ impl Store {
 
     /// The database under it.
     #[must_use]
-    pub fn database(&self) -> &Database {
+    pub fn database(&self) -> &Arc<Database> {
         &self.database
     }
 }

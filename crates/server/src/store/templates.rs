@@ -71,7 +71,8 @@ impl TemplateStore for Database {
         name: &str,
         version: Option<u32>,
     ) -> Result<Option<StoredTemplate>, StoreError> {
-        let living = format!("SELECT {COLUMNS} FROM templates t WHERE t.tenant = ? AND t.name = ? AND t.deleted_ms IS NULL");
+        let living =
+            format!("SELECT {COLUMNS} FROM templates t WHERE t.tenant = ? AND t.name = ? AND t.deleted_ms IS NULL");
         let row = match version {
             Some(version) => {
                 let query = self.query(&format!("{living} AND t.version = ?"));

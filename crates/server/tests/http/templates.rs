@@ -104,7 +104,9 @@ async fn what_is_wrong_is_named() {
 async fn what_it_extends_is_inherited_from_the_version_it_had_then() {
     let server = Server::new();
     make(&server, json!({"name": "base", "timeout_ms": 1000, "limits": {"memory_mb": 300, "cpu": 0.5}, "env": {"A": "1", "B": "1"}})).await;
-    let child = make(&server, json!({"name": "child", "extends": "base", "limits": {"memory_mb": 400}, "env": {"B": "2"}})).await;
+    let child =
+        make(&server, json!({"name": "child", "extends": "base", "limits": {"memory_mb": 400}, "env": {"B": "2"}}))
+            .await;
     assert_eq!(child["spec"]["extends"], "base@1");
     put(&server, "base", &json!({"name": "base", "timeout_ms": 5})).await;
 
@@ -116,7 +118,12 @@ async fn what_it_extends_is_inherited_from_the_version_it_had_then() {
     let plain = server.call("GET", "/v1/templates/child").await.json();
     assert_eq!(plain["spec"], child["spec"]);
     // The same text now means another version of its base.
-    let again = put(&server, "child", &json!({"name": "child", "extends": "base", "limits": {"memory_mb": 400}, "env": {"B": "2"}})).await;
+    let again = put(
+        &server,
+        "child",
+        &json!({"name": "child", "extends": "base", "limits": {"memory_mb": 400}, "env": {"B": "2"}}),
+    )
+    .await;
     assert_eq!((again.status, &again.json()["spec"]["extends"]), (StatusCode::CREATED, &json!("base@2")));
 }
 

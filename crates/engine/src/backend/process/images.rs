@@ -63,7 +63,10 @@ impl Images {
             return Ok(Arc::clone(line));
         }
         let Some(source) = self.source.lock().clone() else {
-            return Err(FieldError::new("image", format!("{name:?} cannot be used here: there is no folder of images")));
+            return Err(FieldError::new(
+                "image",
+                format!("{name:?} cannot be used here: there is no folder of images"),
+            ));
         };
         let (image, runner) = source.open(name).map_err(|why| FieldError::new("image", why))?;
         for note in &image.notes {

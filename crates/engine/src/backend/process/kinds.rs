@@ -138,7 +138,11 @@ impl Kinds {
 impl Others {
     /// Ends the one that was not used for longest, unless all are in use. Whether it did.
     fn make_room(&mut self) -> bool {
-        let oldest = self.present.iter().filter(|(_, kind)| kind.used.elapsed() >= BUSY).max_by_key(|(_, kind)| kind.used.elapsed());
+        let oldest = self
+            .present
+            .iter()
+            .filter(|(_, kind)| kind.used.elapsed() >= BUSY)
+            .max_by_key(|(_, kind)| kind.used.elapsed());
         let Some(key) = oldest.map(|(key, _)| key.clone()) else { return false };
         if let Some(kind) = self.present.remove(&key) {
             kind.stop.cancel();
