@@ -32,3 +32,37 @@ impl Queue {
         self.url.as_ref().map_or(Ok(QueueConfig::Embedded), |url| QueueConfig::redis(url.reveal(), &self.prefix))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Flags, load_from};
+
+    fn told(variables: &[(&str, &str)]) -> String {
+        let base = [("FUMEHOOD_DATA_DIR", "/data")];
+        let environment = base.iter().chain(variables).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        load_from(None, environment, &Flags::default()).map_or_else(|problems| problems.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn a_queue_and_a_bucket_that_cannot_be_are_refused_by_key_and_without_secrets() {
+        for (key, variables) in [
+            ("queue.url", vec![("FUMEHOOD_QUEUE__URL", "http://:hush@host")]),
+            ("queue.url", vec![("FUMEHOOD_QUEUE__URL", "redis://:hush@host:port")]),
+            ("storage.blobs", vec![("FUMEHOOD_STORAGE__BLOBS", "/srv/blobs")]),
+            (
+                "storage.blobs",
+                vec![("FUMEHOOD_STORAGE__BLOBS", "s3://bucket"), ("FUMEHOOD_STORAGE__BLOBS_SECRET_KEY", "hush")],
+            ),
+        ] {
+            let told = told(&variables);
+            assert!(told.contains(key) && !told.contains("hush"), "{key}: {told}");
+        }
+        let fine = [
+            ("FUMEHOOD_QUEUE__URL", "rediss://user:hush@host:6380/2"),
+            ("FUMEHOOD_STORAGE__BLOBS", "s3://bucket/a/b?region=eu-central-1&endpoint=https://minio.example.com"),
+            ("FUMEHOOD_STORAGE__BLOBS_ACCESS_KEY", "key"),
+            ("FUMEHOOD_STORAGE__BLOBS_SECRET_KEY", "hush"),
+        ];
+        assert_eq!(told(&fine), "");
+    }
+}

@@ -6,8 +6,9 @@
 //! queue_taking   one row, held by whoever takes: takers come one after the other, so no two disagree about whose turn it is
 //! ```
 //!
-//! A taker holds `queue_taking`, then rows of `queue_turns`, then rows of `queue`. Everything else touches one row of `queue`, and then at most one of
-//! `queue_turns`, so that a tenant that was found empty cannot miss a job that comes at this moment. What the database still breaks off is tried again.
+//! A taker holds `queue_taking`, then rows of `queue_turns`, then rows of `queue`. A push holds its tenant's row of `queue_turns` until its job is there, so
+//! that a tenant that was found empty cannot miss one that comes at this moment. Everything else touches one row of `queue`. What the database still breaks
+//! off is tried again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -89,11 +90,13 @@ impl EmbeddedQueue {
     }
 
     async fn insert(&self, transaction: &mut Transaction<'static, Any>, job: &Row) -> Result<(), StoreError> {
+        // The turn first, as takers do: the other way round, each would wait for what the other holds.
+        self.activate(transaction, job.priority, &job.tenant).await?;
         let text =
             "INSERT INTO queue (execution_id, tenant, priority, state, due_ms, deliveries) VALUES (?, ?, ?, 0, 0, 0)";
         let insert = self.database.query(text).bind(&job.execution).bind(&job.tenant).bind(job.priority);
         insert.execute(&mut **transaction).await?;
-        self.activate(transaction, job.priority, &job.tenant).await
+        Ok(())
     }
 
     async fn try_push(&self, job: &Row) -> Result<(), StoreError> {

@@ -164,7 +164,7 @@ fn is_among(told: &dyn DatabaseError, codes: &[&str]) -> bool {
     let Some(code) = told.code() else { return false };
     match code.parse::<u32>() {
         Ok(number) if code.len() < 5 => {
-            let general = (number & 0xff == 10).then_some(10).unwrap_or(number);
+            let general = if number & 0xff == 10 { 10 } else { number };
             codes.contains(&&*format!("sqlite {general}"))
         }
         _ => codes.contains(&&*code),

@@ -1,6 +1,6 @@
 //! Blobs: kept once, verified, and gone when nobody refers to them; in a folder and in an S3-compatible service.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,9 +12,9 @@ use crate::on_every_database;
 use crate::s3::Service;
 
 /// All files below `folder`.
-fn files(folder: &PathBuf) -> Vec<PathBuf> {
+fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut folders = vec![folder.clone()];
+    let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

@@ -18,9 +18,11 @@ use crate::rig::{OwnServer, Place, on_runtime, run, server_url, unique, until};
 const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_millis(300);
 
+type Opens = dyn Fn() -> BoxFuture<'static, Arc<dyn Queue>> + Send + Sync;
+
 /// A queue of this test alone.
 #[derive(Clone)]
-struct Line(Arc<dyn Fn() -> BoxFuture<'static, Arc<dyn Queue>> + Send + Sync>);
+struct Line(Arc<Opens>);
 
 impl Line {
     /// The same queue, as another process sees it.
@@ -46,10 +48,15 @@ impl Line {
 }
 
 fn on_redis<F: Future<Output = ()> + Send + 'static>(promise: fn(Line) -> F) {
+    on_redis_keys(move |url, prefix| promise(Line::redis(url, prefix)));
+}
+
+/// With URL and prefix; what begins with that is deleted afterwards.
+fn on_redis_keys<F: Future<Output = ()> + Send + 'static>(promise: impl FnOnce(String, String) -> F) {
     let Some(url) = server_url("FUMEHOOD_TEST_REDIS_URL") else { return };
     let prefix = unique("fumehood-test-");
     on_runtime(async move {
-        let ended = tokio::spawn(promise(Line::redis(url.clone(), format!("{prefix}:")))).await;
+        let ended = tokio::spawn(promise(url.clone(), format!("{prefix}:"))).await;
         let mut connection = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
         let keys: Vec<String> =
             redis::cmd("KEYS").arg(format!("{prefix}*")).query_async(&mut connection).await.unwrap();
@@ -169,7 +176,7 @@ on_every_queue! {
         push(&queue, "a", &["1", "2", "1"]).await;
         assert_eq!(queue.depth(None).await.unwrap().waiting, 2);
         let taken = take_one(&queue, "w", LONG).await.unwrap();
-        assert_eq!(names(&[taken.clone()]), ["1"]);
+        assert_eq!(names(std::slice::from_ref(&taken)), ["1"]);
         push(&queue, "a", &["1"]).await;
         let depth = queue.depth(None).await.unwrap();
         assert_eq!((depth.waiting, depth.taken), (1, 1));
@@ -238,13 +245,13 @@ on_every_queue! {
         };
         assert_eq!(again.deliveries, 2);
         // Whoever had it has no say any more.
-        assert_eq!(queue.renew("dead", &[lost.clone()], LONG).await.unwrap(), [lost.job.execution.clone()]);
+        assert_eq!(queue.renew("dead", std::slice::from_ref(&lost), LONG).await.unwrap(), [lost.job.execution.clone()]);
         queue.done("dead", &lost).await.unwrap();
         queue.later("dead", &lost, Duration::ZERO).await.unwrap();
         queue.bury("dead", &lost, "no").await.unwrap();
         queue.done("w", &lost).await.unwrap();
         assert_eq!(queue.depth(None).await.unwrap(), QueueDepth { waiting: 0, taken: 2, dead: 0 });
-        assert_eq!(queue.renew("w", &[again.clone()], LONG).await.unwrap(), []);
+        assert_eq!(queue.renew("w", std::slice::from_ref(&again), LONG).await.unwrap(), []);
         queue.done("w", &again).await.unwrap();
         assert_eq!(queue.depth(None).await.unwrap().taken, 1);
     }
@@ -275,7 +282,7 @@ on_every_queue! {
         }
         until(Duration::from_secs(10), "its time", async || given.elapsed() > Duration::from_millis(750)).await;
         let again = take_one(&queue, "w", LONG).await.unwrap();
-        assert_eq!((names(&[again.clone()]), again.deliveries), (vec!["1"], 2));
+        assert_eq!((names(std::slice::from_ref(&again)), again.deliveries), (vec!["1"], 2));
         // At once, when no time is given.
         queue.later("w", &taken[1], Duration::ZERO).await.unwrap();
         assert_eq!(names(&queue.take("w", 5, LONG).await.unwrap()), ["2", "4"]);
@@ -304,7 +311,7 @@ on_every_queue! {
         assert!(!queue.revive(&execution("2")).await.unwrap());
         assert!(!queue.revive(&execution("9")).await.unwrap());
         let taken = take_one(&queue, "w", LONG).await.unwrap();
-        assert_eq!((names(&[taken.clone()]), taken.deliveries), (vec!["2"], 1));
+        assert_eq!((names(std::slice::from_ref(&taken)), taken.deliveries), (vec!["2"], 1));
         assert_eq!(queue.depth(Some(&tenant("a"))).await.unwrap(), QueueDepth { waiting: 0, taken: 1, dead: 1 });
     }
 
@@ -571,5 +578,29 @@ fn an_outage_of_redis_passes() {
             assert_eq!(names(&queue.take("w", 9, LONG).await.unwrap()), ["2", "3", "4"]);
         })
         .await
+    });
+}
+
+/// A server that drops keys for lack of memory, or an operator who deletes some.
+#[test]
+fn keys_that_are_gone_do_not_stand_in_the_way_of_the_rest() {
+    on_redis_keys(|url, prefix| async move {
+        let queue = Line::redis(url.clone(), prefix.clone()).open().await;
+        push(&queue, "a", &["1", "2", "3", "4"]).await;
+        let taken = queue.take("w", 2, Duration::from_millis(1)).await.unwrap();
+        assert_eq!(names(&taken), ["1", "2"]);
+        let mut connection = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+        for name in ["1", "3"] {
+            let _: i64 =
+                redis::cmd("DEL").arg(format!("{prefix}job:exe_{name}")).query_async(&mut connection).await.unwrap();
+        }
+        let mut taken = Vec::new();
+        while taken.len() < 2 {
+            taken.extend(queue.take("w", 9, LONG).await.unwrap());
+        }
+        assert_eq!(BTreeSet::from_iter(names(&taken)), BTreeSet::from(["2", "4"]));
+        for taken in &taken {
+            queue.done("w", taken).await.unwrap();
+        }
     });
 }
