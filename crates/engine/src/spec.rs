@@ -12,6 +12,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::ids::TenantId;
+use crate::job::{Priority, RetryRequest};
 use crate::output::OutputBudget;
 
 /// Where the workspace is inside a sandbox; also the working directory.
@@ -216,6 +217,15 @@ pub struct ExecutionRequest {
     /// Whether to wait.
     #[serde(default)]
     pub mode: AnswerMode,
+    /// For `mode: async`: how urgent it is among what waits; `normal` by default.
+    #[serde(default)]
+    pub priority: Option<Priority>,
+    /// For `mode: async`: what happens when the server that runs it goes away meanwhile; it is `lost` by default.
+    #[serde(default)]
+    pub retry: Option<RetryRequest>,
+    /// For `mode: async`: where the execution is posted once it has ended; http or https.
+    #[serde(default)]
+    pub callback_url: Option<String>,
 }
 
 /// How much of each output stream the result shows, in characters, for readers with little room. Progress bars are folded to what a terminal shows in the
@@ -278,6 +288,9 @@ impl ExecutionRequest {
             policy: None,
             output: None,
             mode: AnswerMode::default(),
+            priority: None,
+            retry: None,
+            callback_url: None,
         }
     }
 }

@@ -12,27 +12,30 @@ use std::time::Instant;
 
 use axum::Router;
 use fumehood_engine::Engine;
-use fumehood_engine::ids::{ExecutionId, SessionId};
 use metrics_exporter_prometheus::PrometheusHandle;
-use parking_lot::Mutex;
 
 mod config;
 #[doc(hidden)]
 pub mod fuzzing;
 mod http;
+pub mod jobs;
 pub mod metrics;
 mod openapi;
 pub mod queue;
 mod serve;
 pub mod store;
 mod tagged;
+pub mod webhook;
 
 pub use config::{ApiKey, ApiKeyError, ListenError, ServerConfig};
 pub use http::paths;
 pub use openapi::openapi_json;
 pub use serve::serve;
+pub use webhook::{WebhookConfig, WebhookSecret};
 
-use http::idempotency::Replays;
+use jobs::Jobs;
+pub use jobs::JobsConfig;
+use queue::{MemoryQueue, Queue};
 use store::Store;
 
 /// What every handler sees.
@@ -41,28 +44,63 @@ pub struct ServerState {
     engine: Engine,
     metrics: PrometheusHandle,
     store: Store,
-    replays: Mutex<Replays<ExecutionId>>,
-    session_replays: Mutex<Replays<SessionId>>,
+    jobs: Arc<Jobs>,
     started: Instant,
 }
 
 impl ServerState {
-    /// State of a server in front of `engine`, which keeps things in `store`; `metrics` comes from [`metrics::install`].
+    /// State of a server in front of `engine`, which keeps things in `store`, with a queue in memory; `metrics` comes from [`metrics::install`]. Must
+    /// be called on a tokio runtime.
     #[must_use]
     pub fn new(config: ServerConfig, engine: Engine, metrics: PrometheusHandle, store: Store) -> Arc<Self> {
-        Arc::new(Self {
-            config,
-            engine,
-            metrics,
-            store,
-            replays: Mutex::default(),
-            session_replays: Mutex::default(),
-            started: Instant::now(),
-        })
+        Self::with_queue(config, engine, metrics, store, Arc::new(MemoryQueue::default()))
     }
+
+    /// The same with another queue.
+    #[must_use]
+    pub fn with_queue(
+        config: ServerConfig,
+        engine: Engine,
+        metrics: PrometheusHandle,
+        store: Store,
+        queue: Arc<dyn Queue>,
+    ) -> Arc<Self> {
+        let (limits, jobs) = (config.limits.clone(), config.jobs.clone());
+        let jobs = Jobs::new(engine.clone(), store.clone(), queue, jobs, limits, config.log_code);
+        jobs.start();
+        tokio::spawn(webhook::deliver(store.clone(), Arc::clone(&jobs), config.webhooks.clone()));
+        Arc::new(Self { config, engine, metrics, store, jobs, started: Instant::now() })
+    }
+
+    /// Takes no more jobs and gives back those that have not begun. To be called before the engine is shut down.
+    pub fn stop_jobs(&self) {
+        self.jobs.stop();
+    }
+
+    /// Resolves when everything that has ended is on record. To be called after the engine was shut down.
+    pub async fn drained(&self) {
+        self.jobs.drained().await;
+    }
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }
 
 /// All routes, with everything around them.
 pub fn router(state: Arc<ServerState>) -> Router {
     http::router(state)
+}
+
+/// The routes of a process that only takes jobs: those that need no key.
+pub fn worker_router(state: Arc<ServerState>) -> Router {
+    http::worker_router(state)
 }

@@ -16,11 +16,15 @@ pub(crate) struct Storage {
     pub(crate) url: Option<Secret>,
     /// Connections to it at most.
     pub(crate) connections: u32,
+    /// Days that executions are kept on record.
+    pub(crate) keep_days: u64,
+    /// Executions kept on record; of more the oldest are removed, with their files.
+    pub(crate) keep_executions: u64,
 }
 
 impl Default for Storage {
     fn default() -> Self {
-        Self { url: None, connections: 8 }
+        Self { url: None, connections: 8, keep_days: 30, keep_executions: 1_000_000 }
     }
 }
 

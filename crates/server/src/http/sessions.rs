@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use fumehood_engine::backend::SandboxProcess;
 use fumehood_engine::execution::{Execution, JsonMap};
 use fumehood_engine::session::{SessionInfo, SessionState};
-use fumehood_engine::spec::{ExecutionRequest, MOST_SESSION_SECONDS, SessionRequest};
+use fumehood_engine::spec::{AnswerMode, ExecutionRequest, MOST_SESSION_SECONDS, SessionRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -21,6 +21,7 @@ use super::executions::answer;
 use super::idempotency::KeyParam;
 use super::params::{Pairs, SessionParam};
 use super::submit::{REPLAYED, header_value};
+use crate::jobs::JobOptions;
 use crate::openapi::{EventObject, Refusals, RunRefusals};
 
 /// Opens a session. It starts its interpreter at once; executions wait until it has.
@@ -34,7 +35,7 @@ pub(crate) async fn create(
     body: JsonBody<SessionRequest>,
 ) -> Result<Response, ApiError> {
     let spec = body.value.validate(&state.config.limits)?;
-    let (session, replayed) = state.open_session(spec, key.with_body(body.sha256))?;
+    let (session, replayed) = state.open_session(spec, key.with_body(body.sha256)).await?;
     let mut headers = HeaderMap::new();
     headers.insert(header::LOCATION, header_value(&format!("/v1/sessions/{}", session.id)));
     if replayed {
@@ -111,8 +112,10 @@ pub(crate) async fn execute(
     let wait = flag("wait", wait.as_deref(), true)?;
     let form = negotiate(&headers, &[Form::Json, Form::Sse, Form::Ndjson])?;
     let mode = body.value.mode;
+    let options = JobOptions::within_session(&body.value)?;
     let spec = body.value.validate_within(&session.spec, &state.config.limits)?;
-    let accepted = state.submit_to(&session, spec, wait, key.with_body(body.sha256))?;
+    let options = (mode == AnswerMode::Async).then_some(options);
+    let accepted = state.submit_to(&session, spec, wait, key.with_body(body.sha256), options).await?;
     answer(&state, &accepted, mode, form).await
 }
 

@@ -14,23 +14,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fumehood_engine::ids::{ExecutionId, TenantId};
+pub use fumehood_engine::job::Priority;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::store::StoreError;
 
-/// How urgent a job is; within the same tenant one that is more urgent goes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Priority {
-    /// When nothing else waits.
-    Low,
-    /// As it comes.
-    #[default]
-    Normal,
-    /// Before the others.
-    High,
-}
+mod memory;
+
+pub use memory::MemoryQueue;
 
 /// A job by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -196,7 +196,10 @@ impl Database {
 }
 
 /// Steps of the schema; a step that was released never changes. Written for all three dialects, see [`Kind::dialect`].
-const MIGRATIONS: [(i64, &str, &str); 1] = [(1, "executions", include_str!("migrations/0001_executions.sql"))];
+const MIGRATIONS: [(i64, &str, &str); 2] = [
+    (1, "executions", include_str!("migrations/0001_executions.sql")),
+    (2, "jobs", include_str!("migrations/0002_jobs.sql")),
+];
 
 fn kind_of(url: &str) -> Result<Kind, StoreError> {
     match url.split_once(':').map(|(scheme, _)| scheme) {
@@ -218,6 +221,8 @@ impl Kind {
                 "PRAGMA synchronous = NORMAL",
                 "PRAGMA busy_timeout = 10000",
                 "PRAGMA foreign_keys = ON",
+                // What is deleted is overwritten.
+                "PRAGMA secure_delete = ON",
             ],
             // As the others: errors instead of silent cuts, and no waiting for what another one only reads.
             Self::Mysql => &[
