@@ -19,4 +19,5 @@ mod seeds;
 mod server;
 mod sessions;
 mod sockets;
+mod templates;
 mod user;

@@ -16,6 +16,23 @@ pub enum Priority {
     High,
 }
 
+impl Priority {
+    /// From the least urgent to the most.
+    pub const ALL: [Self; 3] = [Self::Low, Self::Normal, Self::High];
+
+    /// A number that grows with the urgency.
+    #[must_use]
+    pub fn rank(self) -> u8 {
+        self as u8
+    }
+
+    /// The one of this number.
+    #[must_use]
+    pub fn of_rank(rank: i64) -> Option<Self> {
+        usize::try_from(rank).ok().and_then(|rank| Self::ALL.get(rank).copied())
+    }
+}
+
 /// What happens when the server that runs a job goes away meanwhile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -176,7 +176,7 @@ pub(crate) fn complete(
     if without.keeps(Layer::PidNamespace) {
         new_proc("proc", None)?;
     }
-    let limits = without.keeps(Layer::Rlimits).then(|| NamespaceLimits::open("proc/sys/user")).transpose()?;
+    let limits = without.keeps(Layer::Rlimits).then(|| NamespaceLimits::open("proc/sys")).transpose()?;
     if without.keeps(Layer::CoveredProc) {
         cover_proc()?;
     }
@@ -322,6 +322,17 @@ pub(crate) fn show(folders: &[(String, String)]) -> Result<(), JailError> {
         make_folders(at, Step::MountDisk)?;
         let tree = clone_tree(CWD, from).at(Step::MountDisk, from.display().to_string())?;
         attach(&tree, CWD, at).at(Step::MountDisk, at.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Takes from everything that is mounted here the right to be written to. Whoever has the disk itself open still can.
+pub(crate) fn close_to_writing() -> Result<(), JailError> {
+    let targets = DISK_FOLDERS.iter().map(|(_, target, _)| *target).chain(["/dev/shm"]);
+    for target in targets {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mount = openat(CWD, inside(target)?, flags, Mode::empty()).at(Step::MountDisk, target)?;
+        sys::restrict_mount(mount.as_fd(), READ_ONLY, false).at(Step::MountDisk, format!("make {target} read-only"))?;
     }
     Ok(())
 }

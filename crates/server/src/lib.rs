@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use axum::Router;
 use fumehood_engine::Engine;
+use fumehood_engine::ids::TenantId;
 use metrics_exporter_prometheus::PrometheusHandle;
 
 mod config;
@@ -25,18 +26,21 @@ pub mod queue;
 mod serve;
 pub mod store;
 mod tagged;
+mod templates;
 pub mod webhook;
 
 pub use config::{ApiKey, ApiKeyError, ListenError, ServerConfig};
 pub use http::paths;
 pub use openapi::openapi_json;
 pub use serve::serve;
+pub use templates::{Applied, TemplateError};
 pub use webhook::{WebhookConfig, WebhookSecret};
 
 use jobs::Jobs;
 pub use jobs::JobsConfig;
 use queue::{MemoryQueue, Queue};
 use store::Store;
+use templates::Templates;
 
 /// What every handler sees.
 pub struct ServerState {
@@ -45,6 +49,7 @@ pub struct ServerState {
     metrics: PrometheusHandle,
     store: Store,
     jobs: Arc<Jobs>,
+    templates: Arc<Templates>,
     started: Instant,
 }
 
@@ -66,10 +71,12 @@ impl ServerState {
         queue: Arc<dyn Queue>,
     ) -> Arc<Self> {
         let (limits, jobs) = (config.limits.clone(), config.jobs.clone());
-        let jobs = Jobs::new(engine.clone(), store.clone(), queue, jobs, limits, config.log_code);
+        let templates = Arc::new(Templates::new(store.templates(), engine.clone(), limits.clone()));
+        let means = jobs::Means { engine: engine.clone(), store: store.clone(), queue, templates: Arc::clone(&templates), limits };
+        let jobs = Jobs::new(means, jobs, config.log_code);
         jobs.start();
         tokio::spawn(webhook::deliver(store.clone(), Arc::clone(&jobs), config.webhooks.clone()));
-        Arc::new(Self { config, engine, metrics, store, jobs, started: Instant::now() })
+        Arc::new(Self { config, engine, metrics, store, jobs, templates, started: Instant::now() })
     }
 
     /// Takes no more jobs and gives back those that have not begun. To be called before the engine is shut down.
@@ -93,6 +100,26 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+impl ServerState {
+    /// Where things are kept.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Brings a template of the default tenant to what `spec` says: a first or another version, or none when it says that already.
+    ///
+    /// # Errors
+    /// The field that is wrong, or why it cannot be kept.
+    pub async fn apply_template(
+        &self,
+        spec: fumehood_engine::template::TemplateSpec,
+        by: &str,
+    ) -> Result<Applied, TemplateError> {
+        self.templates.apply(&TenantId::default(), spec, by).await
+    }
 }
 
 /// All routes, with everything around them.

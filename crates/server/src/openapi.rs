@@ -10,7 +10,7 @@ use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder
 use utoipa::{IntoResponses, Modify, OpenApi, ToSchema};
 
 use crate::http::error::ErrorBody;
-use crate::http::{self, executions, ops, queue, session_files, sessions, socket, tablemind};
+use crate::http::{self, executions, ops, queue, session_files, sessions, socket, tablemind, templates};
 
 /// One event of an execution; as server-sent event, `data` holds this whole object.
 #[derive(Debug, Serialize, ToSchema)]
@@ -128,6 +128,12 @@ pub(crate) enum RunRefusals {
         session_files::remove,
         session_files::upload,
         session_files::archive,
+        templates::create,
+        templates::list,
+        templates::read,
+        templates::replace,
+        templates::remove,
+        templates::schema,
         tablemind::exec,
         tablemind::exec_v1,
         tablemind::reset,
@@ -157,6 +163,7 @@ pub(crate) enum RunRefusals {
     tags(
         (name = "executions", description = "Run code and read what became of it"),
         (name = "sessions", description = "Interpreters that keep their variables, and their files"),
+        (name = "templates", description = "What code runs in, under a name, in versions"),
         (name = "tablemind", description = "The interface of TableMind's sandbox"),
         (name = "operations", description = "Health, readiness, metrics, this description"),
     ),

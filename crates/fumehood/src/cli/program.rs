@@ -7,6 +7,7 @@ use anyhow::Context;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use clap::Args;
+use fumehood_engine::execution::JsonText;
 use fumehood_engine::spec::{ExecutionRequest, FileRequest, Language, LimitsRequest};
 
 use super::{Usage, seconds};
@@ -34,6 +35,9 @@ pub(super) struct ProgramArgs {
     /// Time the program may run: seconds, or with a unit (500ms, 2m)
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     timeout: Option<f64>,
+    /// Template, name or name@version; without a server one of the built-in ones
+    #[arg(long, value_name = "NAME")]
+    template: Option<String>,
     #[command(flatten)]
     limits: LimitArgs,
     /// Copy a file into the workspace, under its own name or PATH:NAME; may be repeated
@@ -96,6 +100,7 @@ impl ProgramArgs {
         request.language = self.language()?;
         request.argv = (!self.command.is_empty()).then(|| self.command.clone());
         request.timeout_ms = self.timeout.map(|seconds| (seconds * 1000.0).round() as i64);
+        request.template.clone_from(&self.template);
         request.limits = self.limits.request();
         request.result_var.clone_from(&self.result_var);
         request.input = self.input.as_deref().map(read_json).transpose()?;
@@ -168,12 +173,12 @@ fn read_text(path: &str) -> anyhow::Result<String> {
     }
 }
 
-fn read_json(text: &str) -> anyhow::Result<serde_json::Value> {
+fn read_json(text: &str) -> anyhow::Result<JsonText> {
     let text = match text.strip_prefix('@') {
         Some(path) => read_text(path)?,
         None => text.to_owned(),
     };
-    serde_json::from_str(&text).context("--input is no JSON")
+    JsonText::parse(&text).context("--input is no JSON")
 }
 
 pub(super) fn read_file(argument: &str) -> anyhow::Result<FileRequest> {

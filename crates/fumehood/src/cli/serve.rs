@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use fumehood_engine::image::DEFAULT_IMAGE;
 use fumehood_engine::{Engine, EngineConfig};
 use fumehood_server::store::Store;
-use fumehood_server::{ServerState, metrics, router, worker_router};
+use fumehood_server::{Applied, ServerState, metrics, router, worker_router};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, worker_name};
 use crate::logging;
 use crate::node::{Node, data_dir};
+use crate::templates::{self, Found};
 
 /// Samples are folded into histograms this often, scraped or not.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -118,7 +119,10 @@ pub(crate) async fn serve(config: &Config, role: Role, engine: Engine) -> anyhow
         }
     });
     let mut signals = Signals::new()?;
-    let state = ServerState::new(server, engine.clone(), handle, store);
+    let queue = config.queue.config().context("queue.url")?;
+    let queue = queue.open(Arc::clone(store.database()), Arc::clone(engine.clock())).context("queue.url")?;
+    let state = ServerState::with_queue(server, engine.clone(), handle, store, queue);
+    apply_templates(config, &state).await?;
     let router = match role {
         Role::Server => router(Arc::clone(&state)),
         Role::Worker => worker_router(Arc::clone(&state)),
@@ -143,6 +147,24 @@ pub(crate) async fn serve(config: &Config, role: Role, engine: Engine) -> anyhow
         tracing::warn!("connections that took no answer were closed");
     }
     tracing::info!("ended");
+    Ok(())
+}
+
+/// Brings the templates of the operator's folder up to date.
+///
+/// # Errors
+/// The file, and the field that is wrong in it.
+async fn apply_templates(config: &Config, state: &ServerState) -> anyhow::Result<()> {
+    let Some(folder) = config.templates_dir() else { return Ok(()) };
+    for Found { spec, source } in templates::read(&folder).context("templates.dir")? {
+        let name = spec.name.clone();
+        match state.apply_template(spec, "templates.dir").await.with_context(|| source.clone())? {
+            Applied::Unchanged(_) => {}
+            Applied::Created(version) | Applied::Changed(version) => {
+                tracing::info!(template = format!("{name}@{version}"), source, "a template was taken from its file");
+            }
+        }
+    }
     Ok(())
 }
 

@@ -1,8 +1,9 @@
 //! Answers of the server whose types are its own, as far as a client needs them, and requests as they are sent.
 
-use fumehood_engine::execution::{Execution, JsonMap};
+use fumehood_engine::execution::{Execution, Members};
 use fumehood_engine::ids::ExecutionId;
 use fumehood_engine::session::SessionInfo;
+use fumehood_engine::template::TemplateInfo;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -19,10 +20,17 @@ pub(crate) struct SessionPage {
     pub(crate) sessions: Vec<SessionInfo>,
 }
 
+/// Answer of `GET /v1/templates`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct TemplatePage {
+    pub(crate) templates: Vec<TemplateInfo>,
+    pub(crate) complete: bool,
+}
+
 /// Answer of `GET /v1/sessions/{id}/variables`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Variables {
-    pub(crate) variables: JsonMap,
+    pub(crate) variables: Members,
 }
 
 /// Answer of `GET /v1/sessions/{id}/files`.

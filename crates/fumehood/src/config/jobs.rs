@@ -1,51 +1,13 @@
-//! Executions that run later, and how their ends are told.
+//! Under which name a process takes jobs, and how their ends are told.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Context;
-use fumehood_server::{JobsConfig, WebhookConfig, WebhookSecret};
+use fumehood_server::{WebhookConfig, WebhookSecret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Secret, Storage};
-
-/// Jobs: executions that were accepted with `mode: async`.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Queue {
-    /// Jobs that wait, in all; the next is refused with 429.
-    pub(crate) max_waiting: u64,
-    /// Jobs of one tenant that wait; the next is refused with 429.
-    pub(crate) max_waiting_per_tenant: u64,
-    /// Seconds after which a server or worker that has not been heard of is taken for gone. Clocks of those that share a database must agree better than that.
-    pub(crate) lease_s: u64,
-}
-
-impl Default for Queue {
-    fn default() -> Self {
-        let jobs = JobsConfig::default();
-        Self {
-            max_waiting: jobs.max_waiting,
-            max_waiting_per_tenant: jobs.max_waiting_per_tenant,
-            lease_s: jobs.lease.as_secs(),
-        }
-    }
-}
-
-impl Queue {
-    /// The server's part; `worker` is the name under which this process takes jobs.
-    pub(crate) fn jobs(&self, storage: &Storage, worker: String) -> JobsConfig {
-        JobsConfig {
-            worker,
-            lease: Duration::from_secs(self.lease_s),
-            max_waiting: self.max_waiting,
-            max_waiting_per_tenant: self.max_waiting_per_tenant,
-            keep: Duration::from_secs(storage.keep_days.saturating_mul(24 * 3600)),
-            keep_executions: storage.keep_executions,
-        }
-    }
-}
+use super::Secret;
 
 /// Ends of jobs, told to `callback_url`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]

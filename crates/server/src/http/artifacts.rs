@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use fumehood_engine::execution::Artifact;
@@ -38,7 +38,7 @@ const CHUNK: usize = 64 << 10;
 )]
 pub(crate) async fn artifact(
     State(state): State<Shared>,
-    Extension(principal): Extension<Principal>,
+    principal: Principal,
     headers: HeaderMap,
     path: Result<Path<(String, String)>, PathRejection>,
 ) -> Result<Response, ApiError> {

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
@@ -22,6 +23,15 @@ const PUBLIC: [&str; 3] = ["/health", "/ready", "/openapi.json"];
 pub(crate) struct Principal {
     /// On whose behalf. That of whoever comes without a key, where none is needed, is the default one.
     pub(crate) tenant: TenantId,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Principal {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        // Every request has passed the gate.
+        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_default())
+    }
 }
 
 /// Lets a request through or refuses it.

@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 
 use crate::chain;
 use crate::store::StoreError;
+use crate::templates::TemplateError;
 
 /// Body of every answer that is no success.
 #[derive(Debug, Serialize, ToSchema)]
@@ -182,6 +183,17 @@ impl From<SubmitError> for ApiError {
                 retry_after: Some(retry_after),
                 ..Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", error.to_string())
             },
+        }
+    }
+}
+
+impl From<TemplateError> for ApiError {
+    fn from(error: TemplateError) -> Self {
+        match error {
+            TemplateError::Field(field) => field.into(),
+            TemplateError::Missing(_) => Self::not_found(error.to_string()),
+            TemplateError::Conflict(_) => Self::conflict(error.to_string()),
+            TemplateError::Store(error) => error.into(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Extension, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
@@ -65,7 +65,7 @@ const CANCEL_LOOK: Duration = Duration::from_millis(100);
 )]
 pub(crate) async fn create(
     State(state): State<Shared>,
-    Extension(principal): Extension<Principal>,
+    principal: Principal,
     headers: HeaderMap,
     key: KeyParam,
     body: JsonBody<ExecutionRequest>,
@@ -73,8 +73,13 @@ pub(crate) async fn create(
     let form = negotiate(&headers, &[Form::Json, Form::Sse, Form::Ndjson])?;
     let mode = body.value.mode;
     let options = JobOptions::of(&body.value)?;
-    let job = (mode == AnswerMode::Async).then(|| body.value.clone());
-    let mut spec = body.value.validate(&state.config.limits)?;
+    let template = state.templates.find(&principal.tenant, body.value.template.as_deref()).await?;
+    let job = (mode == AnswerMode::Async).then(|| ExecutionRequest {
+        // What is the newest version now may not be when it runs.
+        template: body.value.template.as_ref().map(|_| format!("{}@{}", template.name, template.version)),
+        ..body.value.clone()
+    });
+    let mut spec = body.value.validate_as(&template, &state.config.limits)?;
     spec.owner = principal.tenant;
     let attempt = key.with_body(body.sha256);
     let accepted = match job {
@@ -113,7 +118,7 @@ pub(crate) async fn answer(
 )]
 pub(crate) async fn read(
     State(state): State<Shared>,
-    Extension(principal): Extension<Principal>,
+    principal: Principal,
     IdParam(id): IdParam,
 ) -> Result<Response, ApiError> {
     let kept = state.jobs.find(&id, Some(&principal.tenant)).await?.ok_or_else(unknown_execution)?;
@@ -134,7 +139,7 @@ pub(crate) async fn read(
 )]
 pub(crate) async fn delete(
     State(state): State<Shared>,
-    Extension(principal): Extension<Principal>,
+    principal: Principal,
     IdParam(id): IdParam,
 ) -> Result<StatusCode, ApiError> {
     let kept = state.jobs.find(&id, Some(&principal.tenant)).await?.ok_or_else(unknown_execution)?;
@@ -162,7 +167,7 @@ pub(crate) async fn delete(
 )]
 pub(crate) async fn events(
     State(state): State<Shared>,
-    Extension(principal): Extension<Principal>,
+    principal: Principal,
     IdParam(id): IdParam,
     headers: HeaderMap,
     query: Pairs,
@@ -205,7 +210,7 @@ pub(crate) async fn events(
 )]
 pub(crate) async fn output(
     State(state): State<Shared>,
-    Extension(principal): Extension<Principal>,
+    principal: Principal,
     IdParam(id): IdParam,
     query: Pairs,
 ) -> Result<Json<OutputPage>, ApiError> {
@@ -261,7 +266,7 @@ pub(crate) struct ExecutionPage {
 )]
 pub(crate) async fn list(
     State(state): State<Shared>,
-    Extension(principal): Extension<Principal>,
+    principal: Principal,
     query: Pairs,
 ) -> Result<Json<ExecutionPage>, ApiError> {
     let [status, session_id, limit, cursor] = query.take(["status", "session_id", "limit", "cursor"])?;
@@ -373,7 +378,7 @@ pub(crate) async fn stdin(
 )]
 pub(crate) async fn cancel(
     State(state): State<Shared>,
-    Extension(principal): Extension<Principal>,
+    principal: Principal,
     IdParam(id): IdParam,
 ) -> Result<Response, ApiError> {
     let owner = Some(&principal.tenant);

@@ -27,6 +27,7 @@ mod stream;
 pub(crate) mod submit;
 pub(crate) mod tablemind;
 pub(crate) mod tags;
+pub(crate) mod templates;
 
 pub(crate) use artifacts::{__path_artifact, disposition};
 pub(crate) use socket::wrong_ask;
@@ -69,6 +70,9 @@ fn table() -> Vec<(&'static str, MethodRouter<Shared>)> {
         ("/v1/queue", get(queue::list)),
         ("/v1/queue/dead", get(queue::dead)),
         ("/v1/queue/{id}/retry", post(queue::retry)),
+        ("/v1/templates", get(templates::list).post(templates::create)),
+        ("/v1/templates/schema", get(templates::schema)),
+        ("/v1/templates/{name}", get(templates::read).put(templates::replace).delete(templates::remove)),
         ("/v1/pool", get(ops::pool)),
         ("/exec", post(tablemind::exec)),
         ("/api/v1/exec", post(tablemind::exec_v1)),

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use fumehood_engine::backend::SandboxProcess;
-use fumehood_engine::execution::{Execution, JsonMap};
+use fumehood_engine::execution::{Execution, Members};
 use fumehood_engine::session::{SessionInfo, SessionState};
 use fumehood_engine::spec::{AnswerMode, ExecutionRequest, MOST_SESSION_SECONDS, SessionRequest};
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 
 use super::Shared;
 use super::accept::{Form, negotiate};
+use super::auth::Principal;
 use super::body::JsonBody;
 use super::error::{ApiError, ErrorBody};
 use super::executions::answer;
@@ -31,10 +32,12 @@ use crate::openapi::{EventObject, Refusals, RunRefusals};
         headers(("Location" = String, description = "Where to read it"))), Refusals, RunRefusals))]
 pub(crate) async fn create(
     State(state): State<Shared>,
+    principal: Principal,
     key: KeyParam,
     body: JsonBody<SessionRequest>,
 ) -> Result<Response, ApiError> {
-    let spec = body.value.validate(&state.config.limits)?;
+    let template = state.templates.find(&principal.tenant, body.value.template.as_deref()).await?;
+    let spec = body.value.validate_as(template, &state.config.limits)?;
     let (session, replayed) = state.open_session(spec, key.with_body(body.sha256)).await?;
     let mut headers = HeaderMap::new();
     headers.insert(header::LOCATION, header_value(&format!("/v1/sessions/{}", session.id)));
@@ -219,7 +222,7 @@ pub(crate) async fn extend(
 pub(crate) struct Variables {
     /// Name to `{type, shape, repr}`, as they were after the last execution.
     #[schema(value_type = Object)]
-    variables: JsonMap,
+    variables: Members,
 }
 
 /// The variables after the last execution.

@@ -139,7 +139,7 @@ impl ServerState {
     }
 
     /// What an earlier request with this key and body made.
-    async fn earlier(&self, attempt: &Attempt) -> Result<Option<String>, ApiError> {
+    pub(crate) async fn earlier(&self, attempt: &Attempt) -> Result<Option<String>, ApiError> {
         match self.store.idempotency().find(attempt).await? {
             None => Ok(None),
             Some(earlier) if earlier.same_body => Ok(Some(earlier.target)),

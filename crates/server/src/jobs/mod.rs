@@ -27,6 +27,7 @@ use tokio_util::task::TaskTracker;
 use crate::http::error::ApiError;
 use crate::queue::{Queue, QueuedJob, TakenJob};
 use crate::store::{Attempt, End, Job, KeptExecution, NewJob, Store, StoreError, milliseconds_of};
+use crate::templates::{TemplateError, Templates};
 
 mod options;
 mod records;
@@ -74,11 +75,21 @@ const COME_AGAIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// What jobs need of the server.
+pub(crate) struct Means {
+    pub(crate) engine: Engine,
+    pub(crate) store: Store,
+    pub(crate) queue: Arc<dyn Queue>,
+    pub(crate) templates: Arc<Templates>,
+    pub(crate) limits: LimitPolicy,
+}
+
 /// The jobs of one server.
 pub(crate) struct Jobs {
     engine: Engine,
     store: Store,
     queue: Arc<dyn Queue>,
+    templates: Arc<Templates>,
     config: JobsConfig,
     limits: LimitPolicy,
     log_code: bool,
@@ -121,18 +132,13 @@ struct Depth {
 }
 
 impl Jobs {
-    pub(crate) fn new(
-        engine: Engine,
-        store: Store,
-        queue: Arc<dyn Queue>,
-        config: JobsConfig,
-        limits: LimitPolicy,
-        log_code: bool,
-    ) -> Arc<Self> {
+    pub(crate) fn new(means: Means, config: JobsConfig, log_code: bool) -> Arc<Self> {
+        let Means { engine, store, queue, templates, limits } = means;
         Arc::new(Self {
             engine,
             store,
             queue,
+            templates,
             config,
             limits,
             log_code,
@@ -192,8 +198,9 @@ impl Jobs {
     }
 
     /// A request, validated for one tenant.
-    fn spec(&self, request: ExecutionRequest, owner: &TenantId) -> Result<ExecutionSpec, ApiError> {
-        let mut spec = request.validate(&self.limits)?;
+    async fn spec(&self, request: ExecutionRequest, owner: &TenantId) -> Result<ExecutionSpec, TemplateError> {
+        let template = self.templates.find(owner, request.template.as_deref()).await?;
+        let mut spec = request.validate_as(&template, &self.limits)?;
         spec.owner = owner.clone();
         Ok(spec)
     }

@@ -13,6 +13,7 @@ use super::{Jobs, LONGEST_PAUSE, Local, PAUSE, stamp};
 use crate::http::submit::log_content;
 use crate::queue::TakenJob;
 use crate::store::{Job, StoreError};
+use crate::templates::TemplateError;
 
 /// Jobs begun at the same time.
 const ABREAST: usize = 8;
@@ -140,7 +141,10 @@ impl Jobs {
         let text = job.request.as_deref().unwrap_or_default();
         let request = serde_json::from_str::<ExecutionRequest>(text);
         let spec = match request {
-            Ok(request) => self.spec(request, &job.owner).map_err(|error| error.to_string()),
+            Ok(request) => match self.spec(request, &job.owner).await {
+                Err(TemplateError::Store(StoreError::Unavailable(_))) => return self.give_back(&job).await,
+                spec => spec.map_err(|error| error.to_string()),
+            },
             Err(error) => Err(format!("the request on record cannot be read: {error}")),
         };
         let spec = match spec {

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use fumehood_engine::Ended;
-use fumehood_engine::execution::{Execution, Notice, Status};
+use fumehood_engine::execution::{Execution, JsonText, Members, Notice, Status};
 use fumehood_engine::ids::{ExecutionId, SessionId, TenantId};
 use serde::{Deserialize, Serialize};
 use sqlx::any::AnyRow;
-use sqlx::{Any, Row as _, Transaction};
+use sqlx::{Any, Transaction};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{Database, StoreError};
+use super::{Columns, Database, StoreError};
 
 const TABLE: &str = "executions";
 /// Longer documents are kept without the parts that make them long. Every database takes this much in one value.
@@ -42,9 +42,9 @@ impl KeptExecution {
         short.stdout_truncated |= !short.stdout.is_empty();
         short.stderr_truncated |= !short.stderr.is_empty();
         (short.stdout, short.stderr) = (String::new(), String::new());
-        (short.result, short.dataframe) = (serde_json::Value::Null, None);
+        (short.result, short.dataframe) = (JsonText::default(), None);
         short.outputs.clear();
-        short.variables.clear();
+        short.variables = Members::default();
         let message = format!("{why}, so that output, displays and result are not kept on record");
         short.warnings.push(Notice { code: "record_shortened".to_owned(), message });
         Self { owner: self.owner.clone(), execution: Arc::new(short), whole: None }
@@ -162,8 +162,8 @@ impl Executions {
     /// # Errors
     /// When the database does not answer.
     pub async fn expired(&self, before_ms: i64, keep: u64, most: u32) -> Result<Vec<ExecutionId>, StoreError> {
-        let count = "SELECT COUNT(*) FROM executions WHERE finished_ms IS NOT NULL";
-        let count: i64 = self.database.query(count).fetch_one(self.database.pool()).await?.try_get(0)?;
+        let count = "SELECT COUNT(*) AS n FROM executions WHERE finished_ms IS NOT NULL";
+        let count = self.database.query(count).fetch_one(self.database.pool()).await?.number("n")?;
         let excess = u64::try_from(count).unwrap_or(0).saturating_sub(keep).min(u64::from(most));
         let by_number =
             format!("SELECT id FROM executions WHERE finished_ms IS NOT NULL ORDER BY finished_ms, id LIMIT {excess}");
@@ -172,7 +172,7 @@ impl Executions {
         if excess as usize > rows.len() {
             rows = self.database.query(&by_number).fetch_all(self.database.pool()).await?;
         }
-        rows.iter().map(|row| execution_id(row, 0, TABLE)).collect()
+        rows.iter().map(|row| execution_id(row, "id", TABLE)).collect()
     }
 
     /// Those of `ids` that are on record.
@@ -185,7 +185,7 @@ impl Executions {
             let text = format!("SELECT id FROM executions WHERE id IN ({})", super::marks(ids.len()));
             let query = ids.iter().fold(self.database.query(&text), |query, id| query.bind(id.as_str().to_owned()));
             for row in query.fetch_all(self.database.pool()).await? {
-                known.push(execution_id(&row, 0, TABLE)?);
+                known.push(execution_id(&row, "id", TABLE)?);
             }
         }
         Ok(known)
@@ -271,7 +271,7 @@ fn write(kept: &KeptExecution) -> Result<String, StoreError> {
 
 fn read(row: &AnyRow) -> Result<KeptExecution, StoreError> {
     let corrupt = |cause: Box<dyn std::error::Error + Send + Sync>| StoreError::Corrupt { table: TABLE, cause };
-    let (owner, status, text): (String, String, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let (owner, status, text) = (row.text("tenant")?, row.text("status")?, row.text("document")?);
     let Document { mut execution, whole } = serde_json::from_str(&text).map_err(|error| corrupt(error.into()))?;
     let status: Status = serde_json::from_value(status.into()).map_err(|error| corrupt(error.into()))?;
     if execution.status != status {
@@ -281,8 +281,8 @@ fn read(row: &AnyRow) -> Result<KeptExecution, StoreError> {
     Ok(KeptExecution { owner, execution, whole })
 }
 
-pub(super) fn execution_id(row: &AnyRow, column: usize, table: &'static str) -> Result<ExecutionId, StoreError> {
-    let text: String = row.try_get(column)?;
+pub(super) fn execution_id(row: &AnyRow, column: &str, table: &'static str) -> Result<ExecutionId, StoreError> {
+    let text = row.text(column)?;
     let cause = || StoreError::Corrupt { table, cause: format!("{text:?} is no execution").into() };
     ExecutionId::parse(&text).ok_or_else(cause)
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use sqlx::{Any, Row as _, Transaction};
+use sqlx::{Any, Transaction};
 
-use super::{Database, StoreError};
+use super::{Columns, Database, StoreError};
 
 /// Key and body of one request, hashed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,8 +43,7 @@ impl Idempotency {
         let text = "SELECT body, target FROM idempotency WHERE id = ?";
         let row = self.database.query(text).bind(hex(&attempt.key)).fetch_optional(self.database.pool()).await?;
         row.map(|row| {
-            let (body, target): (String, String) = (row.try_get(0)?, row.try_get(1)?);
-            Ok(Earlier { same_body: body == hex(&attempt.body), target })
+            Ok(Earlier { same_body: row.text("body")? == hex(&attempt.body), target: row.text("target")? })
         })
         .transpose()
     }

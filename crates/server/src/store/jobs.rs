@@ -7,9 +7,9 @@ use fumehood_engine::execution::Status;
 use fumehood_engine::ids::{ExecutionId, TenantId};
 use fumehood_engine::job::Priority;
 use sqlx::any::AnyRow;
-use sqlx::{Any, Row as _, Transaction};
+use sqlx::{Any, Transaction};
 
-use super::{Attempt, Database, KeptExecution, StoreError, executions, idempotency, webhooks};
+use super::{Attempt, Columns, Database, KeptExecution, StoreError, executions, idempotency, webhooks};
 use crate::jobs::state::JobState;
 
 const TABLE: &str = "jobs";
@@ -121,7 +121,7 @@ impl Jobs {
             .query(&text)
             .bind(id.as_str().to_owned())
             .bind(new.draft.owner.as_str().to_owned())
-            .bind(number(new.priority))
+            .bind(i64::from(new.priority.rank()))
             .bind(state.to_owned())
             .bind(attempt)
             .bind(i64::from(new.max_attempts))
@@ -245,9 +245,9 @@ impl Jobs {
         rows.iter()
             .map(|row| {
                 Ok(Mine {
-                    id: executions::execution_id(row, 0, TABLE)?,
-                    attempt: unsigned(row.try_get(1)?),
-                    cancel: row.try_get::<i64, _>(2)? != 0,
+                    id: executions::execution_id(row, "id", TABLE)?,
+                    attempt: unsigned(row.number("attempt")?),
+                    cancel: row.number("cancel")? != 0,
                 })
             })
             .collect()
@@ -288,7 +288,7 @@ impl Jobs {
         let query = self.database.query(&text).bind(after.to_owned()).bind(before_ms);
         let rows = query.fetch_all(self.database.pool()).await?;
         rows.iter()
-            .map(|row| Ok((executions::execution_id(row, 0, TABLE)?, owner(row, 1)?, priority(row.try_get(2)?))))
+            .map(|row| Ok((executions::execution_id(row, "id", TABLE)?, owner(row)?, priority(row.number("priority")?))))
             .collect()
     }
 
@@ -297,12 +297,12 @@ impl Jobs {
     /// # Errors
     /// When the database does not answer.
     pub async fn depth(&self) -> Result<Vec<Waiting>, StoreError> {
-        let text = "SELECT tenant, COUNT(*) FROM jobs WHERE state = 'waiting' GROUP BY tenant";
+        let text = "SELECT tenant, COUNT(*) AS n FROM jobs WHERE state = 'waiting' GROUP BY tenant";
         let rows = self.database.query(text).fetch_all(self.database.pool()).await?;
         rows.iter()
             .map(|row| {
-                let waiting: i64 = row.try_get(1)?;
-                Ok(Waiting { owner: owner(row, 0)?, waiting: u64::try_from(waiting).unwrap_or(0) })
+                let waiting = row.number("n")?;
+                Ok(Waiting { owner: owner(row)?, waiting: u64::try_from(waiting).unwrap_or(0) })
             })
             .collect()
     }
@@ -352,33 +352,33 @@ fn readable(rows: &[AnyRow]) -> Vec<Job> {
 }
 
 fn read(row: &AnyRow) -> Result<Job, StoreError> {
-    let attempt = unsigned(row.try_get(4)?);
-    let state: String = row.try_get(3)?;
+    let attempt = unsigned(row.number("attempt")?);
+    let state = row.text("state")?;
     let state = match &*state {
         "waiting" => JobState::Waiting { attempt },
         "dead" => JobState::Dead { attempt },
         "begun" => {
-            let worker: Option<String> = row.try_get(6)?;
-            JobState::Begun { attempt, worker: worker.unwrap_or_default(), lease_ms: row.try_get(7)? }
+            let worker = row.text_or_null("worker")?.unwrap_or_default();
+            JobState::Begun { attempt, worker, lease_ms: row.number("lease_ms")? }
         }
         other => return Err(StoreError::Corrupt { table: TABLE, cause: format!("{other:?} is no state").into() }),
     };
     Ok(Job {
-        id: executions::execution_id(row, 0, TABLE)?,
-        owner: owner(row, 1)?,
-        priority: priority(row.try_get(2)?),
+        id: executions::execution_id(row, "id", TABLE)?,
+        owner: owner(row)?,
+        priority: priority(row.number("priority")?),
         state,
-        max_attempts: unsigned(row.try_get(5)?),
-        created_ms: row.try_get(8)?,
-        cancel: row.try_get::<i64, _>(9)? != 0,
-        request: row.try_get(10)?,
-        callback: row.try_get(11)?,
-        reason: row.try_get(12)?,
+        max_attempts: unsigned(row.number("max_attempts")?),
+        created_ms: row.number("created_ms")?,
+        cancel: row.number("cancel")? != 0,
+        request: row.text_or_null("request")?,
+        callback: row.text_or_null("callback")?,
+        reason: row.text_or_null("reason")?,
     })
 }
 
-fn owner(row: &AnyRow, column: usize) -> Result<TenantId, StoreError> {
-    let text: String = row.try_get(column)?;
+fn owner(row: &AnyRow) -> Result<TenantId, StoreError> {
+    let text = row.text("tenant")?;
     let cause = || StoreError::Corrupt { table: TABLE, cause: format!("{text:?} is no tenant").into() };
     TenantId::parse(&text).ok_or_else(cause)
 }
@@ -387,18 +387,6 @@ fn unsigned(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(0)
 }
 
-fn number(priority: Priority) -> i64 {
-    match priority {
-        Priority::Low => 0,
-        Priority::Normal => 1,
-        Priority::High => 2,
-    }
-}
-
 fn priority(number: i64) -> Priority {
-    match number {
-        0 => Priority::Low,
-        1 => Priority::Normal,
-        _ => Priority::High,
-    }
+    Priority::of_rank(number).unwrap_or_default()
 }

@@ -10,19 +10,24 @@
 
 use std::sync::Arc;
 
-use sqlx::Row as _;
 use time::OffsetDateTime;
 
+mod blobs;
+mod columns;
 mod database;
 mod executions;
 mod idempotency;
 mod jobs;
+mod templates;
 mod webhooks;
 
-pub use database::{Database, DatabaseConfig, Kind, StoreError};
+pub use blobs::{BlobPlace, BlobRef, Blobs, S3Config};
+pub use columns::Columns;
+pub use database::{Attempts, Database, DatabaseConfig, Kind, StoreError};
 pub use executions::{ExecutionFilter, Executions, KeptExecution};
 pub use idempotency::{Attempt, Earlier, Idempotency};
 pub use jobs::{End, Job, Jobs, Mine, NewJob, Waiting};
+pub use templates::{NewTemplate, StoredTemplate, TemplateStore};
 pub use webhooks::{Webhook, Webhooks};
 
 /// Everything that is kept, by repository. Cheap to clone.
@@ -73,12 +78,18 @@ impl Store {
         let query = self.database.query(&text).bind(name.to_owned()).bind(fresh.to_owned());
         query.execute(self.database.pool()).await?;
         let read = self.database.query("SELECT value FROM settings WHERE id = ?").bind(name.to_owned());
-        Ok(read.fetch_one(self.database.pool()).await?.try_get(0)?)
+        read.fetch_one(self.database.pool()).await?.text("value")
+    }
+
+    /// Templates of tenants.
+    #[must_use]
+    pub fn templates(&self) -> Arc<dyn TemplateStore> {
+        Arc::<Database>::clone(&self.database)
     }
 
     /// The database under it.
     #[must_use]
-    pub fn database(&self) -> &Database {
+    pub fn database(&self) -> &Arc<Database> {
         &self.database
     }
 }

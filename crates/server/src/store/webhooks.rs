@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use fumehood_engine::ids::ExecutionId;
-use sqlx::{Any, Row as _, Transaction};
+use sqlx::{Any, Transaction};
 
-use super::{Database, StoreError, executions};
+use super::{Columns, Database, StoreError, executions};
 
 const TABLE: &str = "webhooks";
 
@@ -46,18 +46,18 @@ impl Webhooks {
         for row in &rows {
             let read = || -> Result<Webhook, StoreError> {
                 Ok(Webhook {
-                    id: row.try_get(0)?,
-                    execution: executions::execution_id(row, 1, TABLE)?,
-                    url: row.try_get(2)?,
-                    attempts: u32::try_from(row.try_get::<i64, _>(3)?).unwrap_or(0),
-                    due_ms: row.try_get(4)?,
+                    id: row.text("id")?,
+                    execution: executions::execution_id(row, "execution_id", TABLE)?,
+                    url: row.text("url")?,
+                    attempts: u32::try_from(row.number("attempts")?).unwrap_or(0),
+                    due_ms: row.number("due_ms")?,
                 })
             };
             match read() {
                 Ok(webhook) => due.push(webhook),
                 Err(error) => {
                     tracing::error!(%error, "a delivery cannot be read");
-                    if let Ok(id) = row.try_get::<String, _>(0) {
+                    if let Ok(id) = row.text("id") {
                         self.give_up(&id, "cannot be read").await?;
                     }
                 }

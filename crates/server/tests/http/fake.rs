@@ -13,7 +13,7 @@ use fumehood_engine::backend::{
     Backend, BackendReport, Control, Ended, ExitReport, Guest, Sandbox, SandboxSpec, StartError,
 };
 use fumehood_engine::spec::{ExecutionSpec, FieldError, IsolationLevel};
-use fumehood_wire::{GuestResult, VERSION};
+use fumehood_wire::{GuestResult, JsonText, VERSION};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -49,6 +49,13 @@ impl Backend for Scripted {
     fn accepts(&self, execution: &ExecutionSpec) -> Result<(), FieldError> {
         let known = matches!(execution.isolation, IsolationLevel::Auto | IsolationLevel::Process);
         known.then_some(()).ok_or_else(|| FieldError::new("isolation", "is not available here"))
+    }
+
+    fn packages(&self, image: Option<&str>) -> Result<BTreeMap<String, String>, FieldError> {
+        match image {
+            None | Some("other") => Ok([("numpy".to_owned(), "2.1.3".to_owned())].into()),
+            Some(image) => Err(FieldError::new("image", format!("there is no image {image:?}"))),
+        }
     }
 
     fn start<'a>(&'a self, spec: SandboxSpec<'a>) -> BoxFuture<'a, Result<Sandbox, StartError>> {
@@ -128,9 +135,9 @@ impl Player {
                         self.send(18, &json!({"seq": seq, "mime": mime})).await;
                         self.receive().await;
                     } else if let Some(value) = step.get("value") {
-                        result.result = value.clone();
+                        result.result = JsonText::of(value).unwrap();
                     } else if let Some(table) = step.get("dataframe") {
-                        result.dataframe = table.as_object().cloned();
+                        result.dataframe = JsonText::of(table).unwrap().members();
                     } else if let Some(error) = step.get("error") {
                         result.error = serde_json::from_value(error.clone()).unwrap();
                         result.exit_code = 1;

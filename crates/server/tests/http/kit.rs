@@ -1,5 +1,6 @@
 //! A server without sockets: the router over an engine on scripted sandboxes.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -26,9 +27,11 @@ fn recorder() -> PrometheusHandle {
     HANDLE.get_or_init(|| metrics::install().unwrap()).clone()
 }
 
-/// A database of its own. Opened on a thread beside the test's, which may be the only one of its runtime.
-fn store() -> Store {
-    let open = || tokio::runtime::Runtime::new().unwrap().block_on(Store::open(&DatabaseConfig::transient()));
+/// A database of its own. Opened on a thread beside the test's, which may be the only one of its runtime. In a file: one in memory would be gone with a
+/// connection that its runtime takes along.
+fn store(folder: &Path) -> Store {
+    let config = DatabaseConfig::sqlite(&folder.join("fumehood.db"));
+    let open = move || tokio::runtime::Runtime::new().unwrap().block_on(Store::open(&config));
     std::thread::spawn(open).join().unwrap().unwrap()
 }
 
@@ -81,7 +84,7 @@ impl Server {
         change(&mut config, &mut engine_config);
         let backend = Arc::new(Scripted::default());
         let engine = Engine::new(engine_config, backend.clone(), Arc::new(SystemClock), Arc::new(UlidSource)).unwrap();
-        let router = router(ServerState::new(config, engine.clone(), recorder(), store()));
+        let router = router(ServerState::new(config, engine.clone(), recorder(), store(data.path())));
         Self { router, engine, backend, _data: data }
     }
 

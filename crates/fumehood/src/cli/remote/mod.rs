@@ -9,6 +9,7 @@ mod place;
 pub(super) mod ps;
 pub(super) mod queue;
 pub(super) mod session;
+pub(super) mod template;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
