@@ -11,6 +11,7 @@ mod denials;
 mod doctor;
 mod forks;
 mod hostile;
+mod jobs;
 mod life;
 mod limits;
 mod programs;

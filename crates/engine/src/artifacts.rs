@@ -60,19 +60,32 @@ struct Kept {
 }
 
 impl ArtifactStore {
-    /// Opens the folder. Executions are remembered in memory, so artifacts of an earlier process belong to nobody and are removed.
+    /// Opens the folder, with what an earlier process left in it.
     ///
     /// # Errors
     /// When the folder cannot be made or read.
     pub fn open(folder: &Path, keep_bytes: u64) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
+        let mut kept = Kept::default();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
-            if entry.file_name().to_str().is_some_and(|name| ExecutionId::parse(name).is_some()) {
-                fs::remove_dir_all(entry.path())?;
+            let Some(id) = entry.file_name().to_str().and_then(ExecutionId::parse) else { continue };
+            let mut bytes = 0;
+            for file in fs::read_dir(entry.path())? {
+                bytes += file?.metadata()?.len();
             }
+            kept.bytes += bytes;
+            kept.executions.push_back((id, bytes));
         }
-        Ok(Self { folder: folder.to_owned(), keep_bytes, kept: Mutex::default() })
+        // Ids sort by time: the oldest goes first here too.
+        kept.executions.make_contiguous().sort();
+        Ok(Self { folder: folder.to_owned(), keep_bytes, kept: Mutex::new(kept) })
+    }
+
+    /// Executions of which there are artifacts.
+    #[must_use]
+    pub fn executions(&self) -> Vec<ExecutionId> {
+        self.kept.lock().executions.iter().map(|(id, _)| id.clone()).collect()
     }
 
     /// Copies the wanted files of a workspace, at most `max_bytes` together. Blocks.
@@ -118,6 +131,8 @@ impl ArtifactStore {
                 "more than {MOST_FILES} files match, or their paths are too long or their folders too deep; the rest is not returned"
             ));
         }
+        // An earlier attempt at the same execution may have left some.
+        self.remove(id);
         let folder = self.folder.join(id.as_str());
         let mut artifacts = Vec::new();
         let mut room = max_bytes;
@@ -179,7 +194,7 @@ impl ArtifactStore {
     }
 
     /// Removes the artifacts of an execution.
-    pub(crate) fn remove(&self, id: &ExecutionId) {
+    pub fn remove(&self, id: &ExecutionId) {
         let mut kept = self.kept.lock();
         if let Some(position) = kept.executions.iter().position(|(kept, _)| kept == id) {
             if let Some((_, bytes)) = kept.executions.remove(position) {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use crate::config::EngineConfig;
 use crate::driver::{self, Job, Means, Remains, Running};
 use crate::event::{EventBody, EventLog};
 use crate::execution::{Execution, Status};
-use crate::ids::{ExecutionId, IdSource, SessionId};
+use crate::ids::{ExecutionId, IdSource, SessionId, TenantId};
 use crate::input::InputError;
 use crate::output::OutputPage;
 use crate::pool::{Pool, PoolStatus};
@@ -66,6 +66,23 @@ pub struct Ticket {
     pub events: EventLog,
 }
 
+/// An execution that has ended, for whoever keeps it longer than the engine does.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// Whose it is.
+    pub owner: TenantId,
+    /// What became of it.
+    pub execution: Arc<Execution>,
+    /// All that is kept of standard output and standard error, when the execution shows less.
+    pub whole: Option<Arc<[String; 2]>>,
+}
+
+/// Who is told of each execution that has ended.
+pub trait Archive: Send + Sync {
+    /// Takes it over. Called on the way to the answer: it must not wait for anything.
+    fn keep(&self, ended: Ended);
+}
+
 /// Which executions to list.
 #[derive(Debug, Clone, Default)]
 pub struct ListFilter {
@@ -108,6 +125,7 @@ struct Inner {
     queued: AtomicUsize,
     draining: AtomicBool,
     ended: Notify,
+    archive: OnceLock<Arc<dyn Archive>>,
 }
 
 fn open_sessions(sessions: &BTreeMap<SessionId, Arc<Session>>) -> usize {
@@ -183,7 +201,49 @@ impl Engine {
             queued: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             ended: Notify::new(),
+            archive: OnceLock::new(),
         })))
+    }
+
+    /// Has every execution that ends told to `archive`, which decides from then on how long artifacts are kept. Only the first call counts.
+    pub fn archive_in(&self, archive: Arc<dyn Archive>) {
+        self.0.archive.set(archive).ok();
+    }
+
+    /// The clock that executions are stamped by.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.means.clock
+    }
+
+    /// Artifacts of executions, those included that the engine itself remembers no longer.
+    #[must_use]
+    pub fn artifacts(&self) -> &ArtifactStore {
+        &self.0.means.artifacts
+    }
+
+    /// Whether an execution of this kind would be accepted, were there a place.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn examine(&self, spec: &ExecutionSpec) -> Result<(), SubmitError> {
+        let inner = &self.0;
+        if inner.draining.load(Ordering::Acquire) {
+            return Err(SubmitError::Draining);
+        }
+        inner.means.backend.accepts(spec)?;
+        let (wanted, most) = (mebibytes(spec.limits.memory_bytes), mebibytes(inner.means.config.memory_bytes));
+        if wanted > most {
+            let message = format!("must be at most {most}, which is all that this node gives to executions at once");
+            return Err(FieldError::new("limits.memory_mb", message).into());
+        }
+        Ok(())
+    }
+
+    /// An execution as it is before it is accepted, with an id of its own; nothing is kept of it here.
+    #[must_use]
+    pub fn draft(&self, spec: &ExecutionSpec, session: Option<SessionId>) -> Execution {
+        Record::new(self.0.ids.execution(), session, spec, self.0.means.clock.stamp()).draft()
     }
 
     /// Accepts an execution; it runs as soon as there is a place. Must be called on a tokio runtime.
@@ -191,16 +251,22 @@ impl Engine {
     /// # Errors
     /// When it is refused; nothing ran then and nothing is kept.
     pub fn submit(&self, spec: ExecutionSpec) -> Result<Ticket, SubmitError> {
+        self.submit_as(self.0.ids.execution(), self.0.means.clock.stamp(), Duration::ZERO, spec)
+    }
+
+    /// The same for an execution that has its id already, was accepted at `created_at` and has waited for so long elsewhere.
+    ///
+    /// # Errors
+    /// When it is refused; nothing ran then and nothing is kept.
+    pub fn submit_as(
+        &self,
+        id: ExecutionId,
+        created_at: String,
+        waited: Duration,
+        spec: ExecutionSpec,
+    ) -> Result<Ticket, SubmitError> {
         let inner = &self.0;
-        if inner.draining.load(Ordering::Acquire) {
-            return Err(SubmitError::Draining);
-        }
-        inner.means.backend.accepts(&spec)?;
-        let (wanted, most) = (mebibytes(spec.limits.memory_bytes), mebibytes(inner.means.config.memory_bytes));
-        if wanted > most {
-            let message = format!("must be at most {most}, which is all that this node gives to executions at once");
-            return Err(FieldError::new("limits.memory_mb", message).into());
-        }
+        self.examine(&spec)?;
         let queued = inner.queued.fetch_add(1, Ordering::AcqRel);
         let free = inner.means.places.available_permits();
         if queued >= inner.means.config.queue_size + free {
@@ -208,12 +274,14 @@ impl Engine {
             metrics::counter!("fumehood_executions_refused_total", "reason" => "queue_full").increment(1);
             return Err(SubmitError::Busy { queued, retry_after: Duration::from_secs(1) });
         }
-        let id = inner.ids.execution();
-        let record = Arc::new(Record::new(id.clone(), None, &spec, inner.means.clock.stamp()));
+        let record = Arc::new(Record::new(id.clone(), None, &spec, created_at));
+        // An earlier attempt at the same one.
+        self.forget(&id);
         inner.records.lock().by_id.insert(id.clone(), Arc::clone(&record));
         let ticket = Ticket { id, events: record.log.clone() };
         let engine = self.clone();
-        let accepted = Instant::now();
+        let now = Instant::now();
+        let accepted = now.checked_sub(waited).unwrap_or(now);
         let run = async move {
             let (kept, runner) = (Arc::clone(&record), engine.clone());
             let run = async move { runner.run(&record, &spec, accepted).await };
@@ -237,6 +305,20 @@ impl Engine {
     /// # Errors
     /// When it is refused; nothing is kept then.
     pub fn open_session(&self, spec: SessionSpec) -> Result<Arc<Session>, SubmitError> {
+        self.open_session_as(self.session_id(), spec)
+    }
+
+    /// An id for a session to come.
+    #[must_use]
+    pub fn session_id(&self) -> SessionId {
+        self.0.ids.session()
+    }
+
+    /// The same for a session that has its id already.
+    ///
+    /// # Errors
+    /// When it is refused; nothing is kept then.
+    pub fn open_session_as(&self, id: SessionId, spec: SessionSpec) -> Result<Arc<Session>, SubmitError> {
         let inner = &self.0;
         if inner.draining.load(Ordering::Acquire) {
             return Err(SubmitError::Draining);
@@ -257,7 +339,7 @@ impl Engine {
             };
             sessions.remove(&oldest);
         }
-        let session = Session::start(inner.ids.session(), spec, Arc::clone(&inner.means));
+        let session = Session::start(id, spec, Arc::clone(&inner.means));
         sessions.insert(session.id.clone(), Arc::clone(&session));
         Ok(session)
     }
@@ -279,6 +361,20 @@ impl Engine {
     /// # Errors
     /// When it is refused; nothing ran then and nothing is kept.
     pub fn submit_to(&self, session: &Session, spec: ExecutionSpec, wait: bool) -> Result<Ticket, SubmitError> {
+        self.submit_to_as(self.0.ids.execution(), session, spec, wait)
+    }
+
+    /// The same for an execution that has its id already.
+    ///
+    /// # Errors
+    /// When it is refused; nothing ran then and nothing is kept.
+    pub fn submit_to_as(
+        &self,
+        id: ExecutionId,
+        session: &Session,
+        spec: ExecutionSpec,
+        wait: bool,
+    ) -> Result<Ticket, SubmitError> {
         let inner = &self.0;
         if inner.draining.load(Ordering::Acquire) {
             return Err(SubmitError::Draining);
@@ -289,7 +385,6 @@ impl Engine {
             metrics::counter!("fumehood_executions_refused_total", "reason" => "queue_full").increment(1);
             return Err(SubmitError::Busy { queued, retry_after: Duration::from_secs(1) });
         }
-        let id = inner.ids.execution();
         let record = Arc::new(Record::new(id.clone(), Some(session.id.clone()), &spec, inner.means.clock.stamp()));
         let engine = self.clone();
         let done = Completion::new(Arc::clone(&record), move |record, execution| {
@@ -354,12 +449,43 @@ impl Engine {
         record.within_budget(&mut execution);
         let execution = Arc::new(execution);
         record.finish(Arc::clone(&execution));
+        let archive = inner.archive.get();
+        if let Some(archive) = archive {
+            archive.keep(record.ended(Arc::clone(&execution)));
+        }
         record.log.push(EventBody::Result(execution));
         let evicted = inner.records.lock().retain_within(id, record.size(), &inner.means.config);
-        for id in evicted {
-            inner.means.artifacts.remove(&id);
+        if archive.is_none() {
+            for id in evicted {
+                inner.means.artifacts.remove(&id);
+            }
         }
         inner.ended.notify_waiters();
+    }
+
+    /// What there is to keep of an execution; `None` until it has ended, and when the engine has forgotten it.
+    #[must_use]
+    pub fn ended(&self, id: &ExecutionId) -> Option<Ended> {
+        let record = self.0.records.lock().by_id.get(id).cloned()?;
+        let execution = record.snapshot();
+        execution.status.is_final().then(|| record.ended(execution))
+    }
+
+    /// Forgets an execution that has ended, with its artifacts. Whether there was one.
+    pub fn forget(&self, id: &ExecutionId) -> bool {
+        let mut records = self.0.records.lock();
+        if !records.by_id.get(id).is_some_and(|record| record.status().is_final()) {
+            return false;
+        }
+        records.by_id.remove(id);
+        if let Some(at) = records.finished.iter().position(|(finished, _)| finished == id)
+            && let Some((_, bytes)) = records.finished.remove(at)
+        {
+            records.finished_bytes -= bytes;
+        }
+        drop(records);
+        self.0.means.artifacts.remove(id);
+        true
     }
 
     /// The execution as it is now, output so far included.

@@ -23,6 +23,7 @@ mod hex;
 pub mod ids;
 pub mod image;
 pub mod input;
+pub mod job;
 pub mod output;
 pub mod pool;
 mod record;
@@ -38,5 +39,5 @@ mod verdict;
 pub const DEFAULT_PRELOAD: [&str; 6] = ["asyncio", "numpy", "pandas", "scipy.stats", "matplotlib.pyplot", "seaborn"];
 
 pub use config::EngineConfig;
-pub use engine::{Engine, ListFilter, Load, SubmitError, Ticket};
+pub use engine::{Archive, Ended, Engine, ListFilter, Load, SubmitError, Ticket};
 pub use record::Stream;

@@ -64,7 +64,9 @@ pub struct OutputPage {
 }
 
 impl OutputPage {
-    pub(crate) fn of(text: &str, stream: &str, offset: usize, limit: usize) -> Self {
+    /// The page of `text` that begins at `offset`.
+    #[must_use]
+    pub fn of(text: &str, stream: &str, offset: usize, limit: usize) -> Self {
         let page: String = text.chars().skip(offset).take(limit).collect();
         let total = text.chars().count();
         let end = offset.saturating_add(limit);

@@ -13,7 +13,7 @@ use crate::execution::{
     Execution, ExecutionError, Fault, Isolation, JsonText, Members, Metrics, Notice, Outcome, Output, PolicyReport,
     Status,
 };
-use crate::ids::{ExecutionId, SessionId};
+use crate::ids::{ExecutionId, SessionId, TenantId};
 use crate::input::Input;
 use crate::output::{Kept, OutputBudget, OutputPage};
 use crate::spec::ExecutionSpec;
@@ -34,6 +34,8 @@ type Turn = Box<dyn FnOnce(&Arc<Record>) + Send>;
 /// One execution: its events, its cancellation and its state so far.
 pub(crate) struct Record {
     pub(crate) id: ExecutionId,
+    /// Whose it is.
+    pub(crate) owner: TenantId,
     pub(crate) log: EventLog,
     pub(crate) cancel: CancellationToken,
     /// Its standard input.
@@ -44,7 +46,7 @@ pub(crate) struct Record {
     /// What ends it when it is cancelled while it waits in a session; `None` once it has begun.
     waiting: Mutex<Option<Turn>>,
     /// All that is kept of both streams, when the result shows less.
-    whole: OnceLock<[String; 2]>,
+    whole: OnceLock<Arc<[String; 2]>>,
 }
 
 #[derive(Debug)]
@@ -97,6 +99,7 @@ impl Record {
         let (stdout, stderr) = (Kept::new(spec.limits.output_bytes), Kept::new(spec.limits.output_bytes));
         Self {
             id,
+            owner: spec.owner.clone(),
             log: EventLog::default(),
             cancel: CancellationToken::new(),
             input: Input::new(spec.stdin.clone(), spec.stdin_open),
@@ -289,7 +292,17 @@ impl Record {
             std::mem::replace(text, shown)
         };
         let whole = [replaced(&mut execution.stdout, stdout), replaced(&mut execution.stderr, stderr)];
-        self.whole.set(whole).ok();
+        self.whole.set(Arc::new(whole)).ok();
+    }
+
+    /// All that is kept of both streams, when the result shows less.
+    fn whole(&self) -> Option<Arc<[String; 2]>> {
+        self.whole.get().cloned()
+    }
+
+    /// What there is to keep of it, once it has become `execution`.
+    pub(crate) fn ended(&self, execution: Arc<Execution>) -> crate::engine::Ended {
+        crate::engine::Ended { owner: self.owner.clone(), execution, whole: self.whole() }
     }
 
     /// A page of what is kept of a stream.

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use crate::execution::{JsonText, Members};
 use crate::ids::TenantId;
+use crate::job::{Priority, RetryRequest};
 use crate::output::OutputBudget;
 use crate::template::{SandboxKind, Template, TemplateRef, built_in, built_ins, default_template};
 
@@ -238,6 +239,15 @@ pub struct ExecutionRequest {
     /// Whether to wait.
     #[serde(default)]
     pub mode: AnswerMode,
+    /// For `mode: async`: how urgent it is among what waits; `normal` by default.
+    #[serde(default)]
+    pub priority: Option<Priority>,
+    /// For `mode: async`: what happens when the server that runs it goes away meanwhile; it is `lost` by default.
+    #[serde(default)]
+    pub retry: Option<RetryRequest>,
+    /// For `mode: async`: where the execution is posted once it has ended; http or https.
+    #[serde(default)]
+    pub callback_url: Option<String>,
 }
 
 /// How much of each output stream the result shows, in characters, for readers with little room. Progress bars are folded to what a terminal shows in the
@@ -300,6 +310,9 @@ impl ExecutionRequest {
             policy: None,
             output: None,
             mode: AnswerMode::default(),
+            priority: None,
+            retry: None,
+            callback_url: None,
         }
     }
 }

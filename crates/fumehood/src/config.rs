@@ -27,16 +27,19 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 mod isolation;
+mod jobs;
 mod layers;
 mod queue;
 mod reference;
 mod storage;
 mod templates;
 
+pub(crate) use jobs::worker_name;
 pub(crate) use layers::Problems;
 pub(crate) use reference::reference;
 
 use isolation::Floor;
+use jobs::Webhooks;
 use layers::Layers;
 use queue::Queue;
 use storage::Storage;
@@ -72,8 +75,10 @@ pub(crate) struct Config {
     pub(crate) process: Process,
     /// The database and the blob store.
     pub(crate) storage: Storage,
-    /// Where jobs wait.
+    /// Jobs: executions that were accepted with `mode: async`, and where they wait.
     pub(crate) queue: Queue,
+    /// Ends of jobs, told to `callback_url`.
+    pub(crate) webhooks: Webhooks,
     /// Templates as files.
     pub(crate) templates: Templates,
     /// Logs, on standard error.
@@ -516,6 +521,12 @@ impl Config {
             ("process.uid_base", u64::from(self.process.uid_base)),
             ("process.uid_count", u64::from(self.process.uid_count)),
             ("storage.connections", u64::from(self.storage.connections)),
+            ("storage.keep_days", self.storage.keep_days),
+            ("storage.keep_executions", self.storage.keep_executions),
+            ("queue.max_waiting", self.queue.max_waiting),
+            ("queue.max_waiting_per_tenant", self.queue.max_waiting_per_tenant),
+            ("queue.lease_s", self.queue.lease_s),
+            ("webhooks.max_attempts", u64::from(self.webhooks.max_attempts)),
         ];
         if self.pool.max_ready > 0 && self.pool.min_ready > self.pool.max_ready {
             layers.refuse("pool.min_ready", format!("must be at most pool.max_ready = {}", self.pool.max_ready));
@@ -742,6 +753,8 @@ impl Config {
             limits: self.limit_policy(),
             worker_id: self.server.worker_id.clone(),
             log_code: self.logging.include_code,
+            jobs: self.queue.jobs(&self.storage, self.server.worker_id.clone()),
+            webhooks: self.webhooks.server(),
         }
     }
 

@@ -6,6 +6,9 @@ use std::net::SocketAddr;
 use fumehood_engine::spec::LimitPolicy;
 use sha2::{Digest, Sha256};
 
+use crate::jobs::JobsConfig;
+use crate::webhook::WebhookConfig;
+
 /// What the operator decides about the HTTP side.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
@@ -21,6 +24,10 @@ pub struct ServerConfig {
     pub worker_id: String,
     /// Whether code and output may be logged.
     pub log_code: bool,
+    /// Jobs and records.
+    pub jobs: JobsConfig,
+    /// How ends are told.
+    pub webhooks: WebhookConfig,
 }
 
 impl Default for ServerConfig {
@@ -32,6 +39,8 @@ impl Default for ServerConfig {
             limits: LimitPolicy::default(),
             worker_id: "fumehood-1".to_owned(),
             log_code: false,
+            jobs: JobsConfig::default(),
+            webhooks: WebhookConfig::default(),
         }
     }
 }

@@ -12,14 +12,14 @@ use std::time::Instant;
 
 use axum::Router;
 use fumehood_engine::Engine;
-use fumehood_engine::ids::{ExecutionId, SessionId, TenantId};
+use fumehood_engine::ids::TenantId;
 use metrics_exporter_prometheus::PrometheusHandle;
-use parking_lot::Mutex;
 
 mod config;
 #[doc(hidden)]
 pub mod fuzzing;
 mod http;
+pub mod jobs;
 pub mod metrics;
 mod openapi;
 pub mod queue;
@@ -27,14 +27,18 @@ mod serve;
 pub mod store;
 mod tagged;
 mod templates;
+pub mod webhook;
 
 pub use config::{ApiKey, ApiKeyError, ListenError, ServerConfig};
 pub use http::paths;
 pub use openapi::openapi_json;
 pub use serve::serve;
 pub use templates::{Applied, TemplateError};
+pub use webhook::{WebhookConfig, WebhookSecret};
 
-use http::idempotency::Replays;
+use jobs::Jobs;
+pub use jobs::JobsConfig;
+use queue::{MemoryQueue, Queue};
 use store::Store;
 use templates::Templates;
 
@@ -44,31 +48,58 @@ pub struct ServerState {
     engine: Engine,
     metrics: PrometheusHandle,
     store: Store,
-    templates: Templates,
-    replays: Mutex<Replays<ExecutionId>>,
-    session_replays: Mutex<Replays<SessionId>>,
-    /// Name and version.
-    template_replays: Mutex<Replays<String>>,
+    jobs: Arc<Jobs>,
+    templates: Arc<Templates>,
     started: Instant,
 }
 
 impl ServerState {
-    /// State of a server in front of `engine`, which keeps things in `store`; `metrics` comes from [`metrics::install`].
+    /// State of a server in front of `engine`, which keeps things in `store`, with a queue in memory; `metrics` comes from [`metrics::install`]. Must
+    /// be called on a tokio runtime.
     #[must_use]
     pub fn new(config: ServerConfig, engine: Engine, metrics: PrometheusHandle, store: Store) -> Arc<Self> {
-        let templates = Templates::new(store.templates(), engine.clone(), config.limits.clone());
-        Arc::new(Self {
-            config,
-            engine,
-            metrics,
-            store,
-            templates,
-            replays: Mutex::default(),
-            session_replays: Mutex::default(),
-            template_replays: Mutex::default(),
-            started: Instant::now(),
-        })
+        Self::with_queue(config, engine, metrics, store, Arc::new(MemoryQueue::default()))
     }
+
+    /// The same with another queue.
+    #[must_use]
+    pub fn with_queue(
+        config: ServerConfig,
+        engine: Engine,
+        metrics: PrometheusHandle,
+        store: Store,
+        queue: Arc<dyn Queue>,
+    ) -> Arc<Self> {
+        let (limits, jobs) = (config.limits.clone(), config.jobs.clone());
+        let templates = Arc::new(Templates::new(store.templates(), engine.clone(), limits.clone()));
+        let means = jobs::Means { engine: engine.clone(), store: store.clone(), queue, templates: Arc::clone(&templates), limits };
+        let jobs = Jobs::new(means, jobs, config.log_code);
+        jobs.start();
+        tokio::spawn(webhook::deliver(store.clone(), Arc::clone(&jobs), config.webhooks.clone()));
+        Arc::new(Self { config, engine, metrics, store, jobs, templates, started: Instant::now() })
+    }
+
+    /// Takes no more jobs and gives back those that have not begun. To be called before the engine is shut down.
+    pub fn stop_jobs(&self) {
+        self.jobs.stop();
+    }
+
+    /// Resolves when everything that has ended is on record. To be called after the engine was shut down.
+    pub async fn drained(&self) {
+        self.jobs.drained().await;
+    }
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }
 
 impl ServerState {
@@ -94,4 +125,9 @@ impl ServerState {
 /// All routes, with everything around them.
 pub fn router(state: Arc<ServerState>) -> Router {
     http::router(state)
+}
+
+/// The routes of a process that only takes jobs: those that need no key.
+pub fn worker_router(state: Arc<ServerState>) -> Router {
+    http::worker_router(state)
 }

@@ -10,7 +10,7 @@ use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder
 use utoipa::{IntoResponses, Modify, OpenApi, ToSchema};
 
 use crate::http::error::ErrorBody;
-use crate::http::{self, executions, ops, session_files, sessions, socket, tablemind, templates};
+use crate::http::{self, executions, ops, queue, session_files, sessions, socket, tablemind, templates};
 
 /// One event of an execution; as server-sent event, `data` holds this whole object.
 #[derive(Debug, Serialize, ToSchema)]
@@ -63,6 +63,9 @@ pub(crate) enum Refusals {
     /// An error of this server (`internal`).
     #[response(status = 500)]
     Internal(ErrorBody),
+    /// The database is away (`storage_unavailable`), or the server is shutting down (`unavailable`); `Retry-After` says when to come again.
+    #[response(status = 503)]
+    Unavailable(ErrorBody),
 }
 
 /// Further answers of routes that run code.
@@ -87,9 +90,6 @@ pub(crate) enum RunRefusals {
     /// The queue is full (`too_many_requests`); `Retry-After` says when to come again.
     #[response(status = 429)]
     Busy(ErrorBody),
-    /// The server is shutting down (`unavailable`).
-    #[response(status = 503)]
-    Unavailable(ErrorBody),
 }
 
 #[derive(OpenApi)]
@@ -107,6 +107,7 @@ pub(crate) enum RunRefusals {
         executions::output,
         executions::stdin,
         executions::cancel,
+        executions::delete,
         http::artifact,
         sessions::create,
         sessions::list,
@@ -138,6 +139,9 @@ pub(crate) enum RunRefusals {
         tablemind::reset,
         tablemind::reset_v1,
         tablemind::pool,
+        queue::list,
+        queue::dead,
+        queue::retry,
         ops::pool,
         ops::health,
         ops::ready,

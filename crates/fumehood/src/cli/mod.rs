@@ -12,6 +12,7 @@ mod run;
 mod serve;
 mod show;
 mod table;
+mod worker;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,6 +42,16 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Take jobs that servers of the same database have accepted, and run them here
+    Worker {
+        /// Address for `/health`, `/ready` and `/metrics`, which is all that is served
+        #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+        listen: String,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Look at the jobs of a server, and try dead ones again
+    Queue(remote::queue::QueueArgs),
     /// Run one program in a fresh sandbox, without a server
     Run(Box<run::RunArgs>),
     /// Run code on a server, in a session or a fresh sandbox
@@ -181,6 +192,8 @@ pub(crate) fn main() -> ExitCode {
     let command = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command;
     let done = match command {
         Command::Serve { listen, common } => common.load(listen).and_then(|config| serve::main(&config)),
+        Command::Worker { listen, common } => common.load(Some(listen)).and_then(|config| worker::main(&config)),
+        Command::Queue(args) => remote::queue::main(&args),
         Command::Run(args) => run::main(&args),
         Command::Exec(args) => remote::exec::main(&args),
         Command::Session(args) => remote::session::main(&args),

@@ -5,18 +5,19 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use fumehood_engine::image::DEFAULT_IMAGE;
 use fumehood_engine::{Engine, EngineConfig};
 use fumehood_server::store::Store;
-use fumehood_server::{Applied, ServerState, metrics, router};
+use fumehood_server::{Applied, ServerState, metrics, router, worker_router};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{Config, worker_name};
 use crate::logging;
 use crate::node::{Node, data_dir};
 use crate::templates::{self, Found};
@@ -25,6 +26,8 @@ use crate::templates::{self, Found};
 const UPKEEP: Duration = Duration::from_secs(5);
 /// After the last execution ended, answers get so long to reach their clients.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
+/// After the last execution ended, the database gets so long to take what became of the last ones.
+const LAST_RECORDS: Duration = Duration::from_secs(10);
 /// Exit code of a second signal, as shells report an interrupt.
 const INTERRUPTED: i32 = 130;
 
@@ -33,15 +36,32 @@ const INTERRUPTED: i32 = 130;
 /// # Errors
 /// When something cannot start; each says what to do.
 pub(super) fn main(config: &Config) -> anyhow::Result<ExitCode> {
+    main_as(config, Role::Server)
+}
+
+/// The same in another role.
+///
+/// # Errors
+/// When something cannot start; each says what to do.
+pub(super) fn main_as(config: &Config, role: Role) -> anyhow::Result<ExitCode> {
     let _lock = lock(&data_dir(config)?)?;
     let engine = EngineConfig { pool: config.pool()?, ..config.engine() };
     let (mut node, jailer) = Node::prepare(config, engine, DEFAULT_IMAGE)?;
     if let Some(zygote) = config.zygote() {
         node = node.with_zygote(zygote, config.ordinary()?);
     }
-    let served = run(config, |_| node.engine());
+    let served = run(config, role, |_| node.engine());
     jailer.wait();
     served.map(|()| ExitCode::SUCCESS)
+}
+
+/// What a process offers besides taking jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The whole HTTP interface.
+    Server,
+    /// Whether it lives, and its metrics.
+    Worker,
 }
 
 /// One server per data folder: the next one would remove this one's artifacts. Held until the file is closed.
@@ -64,11 +84,15 @@ fn lock(data_dir: &Path) -> anyhow::Result<File> {
 ///
 /// # Errors
 /// When something cannot start; after that the server ends well.
-pub(crate) fn run(config: &Config, engine: impl FnOnce(&Config) -> anyhow::Result<Engine>) -> anyhow::Result<()> {
+pub(crate) fn run(
+    config: &Config,
+    role: Role,
+    engine: impl FnOnce(&Config) -> anyhow::Result<Engine>,
+) -> anyhow::Result<()> {
     logging::init(&config.logging)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
-    let served = runtime.block_on(async { serve(config, engine(config)?).await });
+    let served = runtime.block_on(async { serve(config, role, engine(config)?).await });
     // A file read that hangs must not keep the process.
     runtime.shutdown_timeout(LAST_ANSWERS);
     served
@@ -78,8 +102,9 @@ pub(crate) fn run(config: &Config, engine: impl FnOnce(&Config) -> anyhow::Resul
 ///
 /// # Errors
 /// When the address cannot be listened on.
-pub(crate) async fn serve(config: &Config, engine: Engine) -> anyhow::Result<()> {
-    let server = config.server();
+pub(crate) async fn serve(config: &Config, role: Role, engine: Engine) -> anyhow::Result<()> {
+    let mut server = config.server();
+    server.jobs.worker = worker_name(&server.worker_id, &data_dir(config)?)?;
     let address = config.address().context("server.listen")?;
     server.check_listen(address)?;
     let store = Store::open(&config.storage.database(&data_dir(config)?)).await.context("storage.url")?;
@@ -94,9 +119,14 @@ pub(crate) async fn serve(config: &Config, engine: Engine) -> anyhow::Result<()>
         }
     });
     let mut signals = Signals::new()?;
-    let state = ServerState::new(server, engine.clone(), handle, store);
+    let queue = config.queue.config().context("queue.url")?;
+    let queue = queue.open(Arc::clone(store.database()), Arc::clone(engine.clock())).context("queue.url")?;
+    let state = ServerState::with_queue(server, engine.clone(), handle, store, queue);
     apply_templates(config, &state).await?;
-    let router = router(state);
+    let router = match role {
+        Role::Server => router(Arc::clone(&state)),
+        Role::Worker => worker_router(Arc::clone(&state)),
+    };
     let stop = CancellationToken::new();
     announce(listener.local_addr()?)?;
     let finished = tokio::spawn(fumehood_server::serve(listener, router, stop.clone()));
@@ -108,7 +138,11 @@ pub(crate) async fn serve(config: &Config, engine: Engine) -> anyhow::Result<()>
         std::process::exit(INTERRUPTED);
     });
     stop.cancel();
+    state.stop_jobs();
     engine.shutdown(config.shutdown_grace()).await;
+    if tokio::time::timeout(LAST_RECORDS, state.drained()).await.is_err() {
+        tracing::warn!("not everything that ended is on record: the database did not take it");
+    }
     if tokio::time::timeout(LAST_ANSWERS, finished).await.is_err() {
         tracing::warn!("connections that took no answer were closed");
     }

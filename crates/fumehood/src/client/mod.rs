@@ -28,7 +28,9 @@ use serde_json::json;
 
 pub(crate) use error::ClientError;
 pub(crate) use events::{Events, event_lines};
-pub(crate) use wire::{ExecutionPage, FileEntry, FileKind, FileList, SessionPage, TemplatePage, Variables, trimmed};
+pub(crate) use wire::{
+    ExecutionPage, FileEntry, FileKind, FileList, JobEntry, JobPage, SessionPage, TemplatePage, Variables, trimmed,
+};
 
 /// Connecting takes milliseconds or does not succeed.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -141,6 +143,17 @@ impl Client {
     /// Ends an execution.
     pub(crate) async fn cancel(&self, id: &ExecutionId) -> Result<Execution, ClientError> {
         self.read(self.request(Method::POST, ["executions", id.as_str(), "cancel"], &[])).await
+    }
+
+    /// Jobs that run and wait, or those that are dead; as many as one page holds.
+    pub(crate) async fn queue(&self, dead: bool) -> Result<JobPage, ClientError> {
+        let path = if dead { vec!["queue", "dead"] } else { vec!["queue"] };
+        self.get(path, &[("limit", "1000")]).await
+    }
+
+    /// Has a dead job tried again.
+    pub(crate) async fn retry(&self, id: &ExecutionId) -> Result<JobEntry, ClientError> {
+        self.read(self.request(Method::POST, ["queue", id.as_str(), "retry"], &[])).await
     }
 
     /// Begins an execution, in a session or a sandbox of its own, and follows it. A connection that breaks before the answer is tried again: the

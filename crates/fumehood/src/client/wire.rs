@@ -1,6 +1,7 @@
 //! Answers of the server whose types are its own, as far as a client needs them, and requests as they are sent.
 
 use fumehood_engine::execution::{Execution, Members};
+use fumehood_engine::ids::ExecutionId;
 use fumehood_engine::session::SessionInfo;
 use fumehood_engine::template::TemplateInfo;
 use serde::{Deserialize, Serialize};
@@ -102,4 +103,24 @@ mod tests {
         assert_eq!(trimmed(&request), kept);
         assert_eq!(trimmed(&SessionRequest::default()), json!({"isolation": "auto"}));
     }
+}
+
+/// A job, as `GET /v1/queue` tells of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct JobEntry {
+    pub(crate) execution_id: ExecutionId,
+    pub(crate) tenant: String,
+    pub(crate) priority: String,
+    pub(crate) state: String,
+    pub(crate) attempts: u32,
+    pub(crate) max_attempts: u32,
+    pub(crate) worker: Option<String>,
+    pub(crate) created_at: String,
+    pub(crate) reason: Option<String>,
+}
+
+/// Body of `GET /v1/queue`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct JobPage {
+    pub(crate) jobs: Vec<JobEntry>,
 }

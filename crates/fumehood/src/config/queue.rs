@@ -1,13 +1,16 @@
-//! Where jobs wait.
+//! Jobs: where they wait, and how many.
 
+use std::time::Duration;
+
+use fumehood_server::JobsConfig;
 use fumehood_server::queue::QueueConfig;
 use fumehood_server::store::StoreError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Secret;
+use super::{Secret, Storage};
 
-/// Where jobs wait. Without a URL in the database.
+/// Jobs: executions that were accepted with `mode: async`. They wait in the database, or at `url`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Queue {
@@ -15,15 +18,40 @@ pub(crate) struct Queue {
     pub(crate) url: Option<Secret>,
     /// What its keys there begin with; all that share a queue have the same.
     pub(crate) prefix: String,
+    /// Jobs that wait, in all; the next is refused with 429.
+    pub(crate) max_waiting: u64,
+    /// Jobs of one tenant that wait; the next is refused with 429.
+    pub(crate) max_waiting_per_tenant: u64,
+    /// Seconds after which a server or worker that has not been heard of is taken for gone. Clocks of those that share a database must agree better than that.
+    pub(crate) lease_s: u64,
 }
 
 impl Default for Queue {
     fn default() -> Self {
-        Self { url: None, prefix: "fumehood:".to_owned() }
+        let jobs = JobsConfig::default();
+        Self {
+            url: None,
+            prefix: "fumehood:".to_owned(),
+            max_waiting: jobs.max_waiting,
+            max_waiting_per_tenant: jobs.max_waiting_per_tenant,
+            lease_s: jobs.lease.as_secs(),
+        }
     }
 }
 
 impl Queue {
+    /// The server's part; `worker` is the name under which this process takes jobs.
+    pub(crate) fn jobs(&self, storage: &Storage, worker: String) -> JobsConfig {
+        JobsConfig {
+            worker,
+            lease: Duration::from_secs(self.lease_s),
+            max_waiting: self.max_waiting,
+            max_waiting_per_tenant: self.max_waiting_per_tenant,
+            keep: Duration::from_secs(storage.keep_days.saturating_mul(24 * 3600)),
+            keep_executions: storage.keep_executions,
+        }
+    }
+
     /// Which queue it is.
     ///
     /// # Errors

@@ -16,6 +16,10 @@ pub(crate) struct Storage {
     pub(crate) url: Option<Secret>,
     /// Connections to it at most.
     pub(crate) connections: u32,
+    /// Days that executions are kept on record.
+    pub(crate) keep_days: u64,
+    /// Executions kept on record; of more the oldest are removed, with their files.
+    pub(crate) keep_executions: u64,
     /// A bucket for large content: `s3://BUCKET/PREFIX?region=…&endpoint=…`; `endpoint` for services other than AWS. Default: the folder `blobs` below
     /// `data_dir`.
     pub(crate) blobs: Option<String>,
@@ -27,7 +31,15 @@ pub(crate) struct Storage {
 
 impl Default for Storage {
     fn default() -> Self {
-        Self { url: None, connections: 8, blobs: None, blobs_access_key: None, blobs_secret_key: None }
+        Self {
+            url: None,
+            connections: 8,
+            keep_days: 30,
+            keep_executions: 1_000_000,
+            blobs: None,
+            blobs_access_key: None,
+            blobs_secret_key: None,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use fumehood_engine::ids::ExecutionId;
 use tokio_util::io::ReaderStream;
 
 use super::Shared;
+use super::auth::Principal;
 use super::error::ApiError;
 use super::params::wrong_path;
 use super::submit::header_value;
@@ -37,6 +38,7 @@ const CHUNK: usize = 64 << 10;
 )]
 pub(crate) async fn artifact(
     State(state): State<Shared>,
+    principal: Principal,
     headers: HeaderMap,
     path: Result<Path<(String, String)>, PathRejection>,
 ) -> Result<Response, ApiError> {
@@ -44,8 +46,12 @@ pub(crate) async fn artifact(
     let unknown = || ApiError::not_found("no artifact of this path is kept here");
     let id = ExecutionId::parse(&id).ok_or_else(unknown)?;
     let engine = state.engine.clone();
-    let opened = tokio::task::spawn_blocking(move || engine.artifact(&id, &path)).await;
-    let (file, artifact) = opened.map_err(|error| ApiError::internal("open artifact", &error))?.ok_or_else(unknown)?;
+    let kept = state.jobs.find(&id, Some(&principal.tenant)).await?.ok_or_else(unknown)?;
+    let index = kept.execution.artifacts.iter().position(|artifact| artifact.path == path).ok_or_else(unknown)?;
+    let artifact = kept.execution.artifacts[index].clone();
+    let opened = tokio::task::spawn_blocking(move || engine.artifacts().open_artifact(&id, index)).await;
+    let opened = opened.map_err(|error| ApiError::internal("open artifact", &error))?;
+    let file = opened.map_err(|_| unknown())?;
 
     let about = describe(&artifact);
     if is_known(&headers, &artifact.sha256) {

@@ -1,5 +1,6 @@
 //! Refusals: a stable code and a sentence for the client, the causes for the log.
 
+use std::fmt;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -12,6 +13,7 @@ use fumehood_engine::spec::FieldError;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::chain;
 use crate::store::StoreError;
 use crate::templates::TemplateError;
 
@@ -26,7 +28,8 @@ pub(crate) struct ErrorBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ErrorDetail {
     /// Stable code: `invalid_argument`, `unauthorized`, `forbidden`, `not_found`, `method_not_allowed`, `not_acceptable`,
-    /// `request_timeout`, `conflict`, `upgrade_required`, `gone`, `range_not_satisfiable`, `insufficient_storage`, `payload_too_large`, `unsupported_media_type`, `too_many_requests`, `internal`, `unavailable`.
+    /// `request_timeout`, `conflict`, `upgrade_required`, `gone`, `range_not_satisfiable`, `insufficient_storage`, `payload_too_large`, `unsupported_media_type`, `too_many_requests`, `internal`, `unavailable`,
+    /// `storage_unavailable`.
     #[schema(example = "invalid_argument")]
     pub(crate) code: &'static str,
     /// Sentence for people and models.
@@ -120,6 +123,15 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
+    pub(crate) fn gone(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, "gone", message)
+    }
+
+    pub(crate) fn too_many(message: impl Into<String>, retry_after: Duration) -> Self {
+        let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message);
+        Self { retry_after: Some(retry_after), ..error }
+    }
+
     /// Our fault; the cause goes to the log only.
     pub(crate) fn internal(step: &'static str, cause: &dyn std::fmt::Display) -> Self {
         tracing::error!(step, %cause, "internal error");
@@ -175,24 +187,6 @@ impl From<SubmitError> for ApiError {
     }
 }
 
-impl From<StoreError> for ApiError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Unavailable(cause) => {
-                tracing::error!(%cause, "the storage is not available");
-                Self {
-                    retry_after: Some(Duration::from_secs(1)),
-                    ..Self::unavailable("the storage of this server is not available just now; try again")
-                }
-            }
-            other => {
-                let causes = std::iter::successors(std::error::Error::source(&other), |cause| cause.source());
-                Self::internal("storage", &causes.fold(other.to_string(), |line, cause| format!("{line}: {cause}")))
-            }
-        }
-    }
-}
-
 impl From<TemplateError> for ApiError {
     fn from(error: TemplateError) -> Self {
         match error {
@@ -224,6 +218,29 @@ impl From<SessionError> for ApiError {
             SessionError::Pause(_) => Self::conflict(error.to_string()),
             SessionError::Restart(_) => Self::unavailable(error.to_string()),
         }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(cause) => {
+                tracing::warn!(%cause, "the storage is not available");
+                let message = "the storage is not available just now; send the request again";
+                Self {
+                    retry_after: Some(Duration::from_secs(2)),
+                    ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage_unavailable", message)
+                }
+            }
+            StoreError::Conflict(_) => Self::conflict("there is one of this name already"),
+            error => Self::internal("storage", &chain(&error)),
+        }
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
     }
 }
 

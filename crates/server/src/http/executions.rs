@@ -13,6 +13,7 @@ use fumehood_engine::ids::{ExecutionId, SessionId};
 use fumehood_engine::output::OutputPage;
 use fumehood_engine::spec::{AnswerMode, ExecutionRequest};
 use fumehood_engine::{ListFilter, Stream};
+use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -26,16 +27,22 @@ use super::params::{IdParam, Pairs, unknown_execution};
 use super::sessions::flag;
 use super::stream;
 use super::submit::{Accepted, header_value};
+use crate::jobs::JobOptions;
 use crate::openapi::{EventObject, Refusals, RunRefusals};
 
 /// A cancellation is waited for so long.
 const CANCEL_WAIT: Duration = Duration::from_secs(5);
+/// Meanwhile it is looked for in the engine this often.
+const CANCEL_LOOK: Duration = Duration::from_millis(100);
 
 /// Runs code in a fresh sandbox.
 ///
 /// `Accept` chooses the answer: `application/json` waits for the end and returns the execution, `text/event-stream` and
 /// `application/x-ndjson` stream its events; the last event is always `result` with the whole execution. A client that
 /// disconnects does not end the execution.
+///
+/// With `mode: async` it is a job: answered at once, with status `queued`, and run when its turn comes, by this or another server of the same
+/// database, also after a restart. See docs/jobs.md.
 #[utoipa::path(
     post,
     path = "/v1/executions",
@@ -65,9 +72,20 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     let form = negotiate(&headers, &[Form::Json, Form::Sse, Form::Ndjson])?;
     let mode = body.value.mode;
+    let options = JobOptions::of(&body.value)?;
     let template = state.templates.find(&principal.tenant, body.value.template.as_deref()).await?;
-    let spec = body.value.validate_as(&template, &state.config.limits)?;
-    let accepted = state.submit(spec, key.with_body(body.sha256))?;
+    let job = (mode == AnswerMode::Async).then(|| ExecutionRequest {
+        // What is the newest version now may not be when it runs.
+        template: body.value.template.as_ref().map(|_| format!("{}@{}", template.name, template.version)),
+        ..body.value.clone()
+    });
+    let mut spec = body.value.validate_as(&template, &state.config.limits)?;
+    spec.owner = principal.tenant;
+    let attempt = key.with_body(body.sha256);
+    let accepted = match job {
+        Some(request) => state.submit_job(&request, &spec, options, attempt).await?,
+        None => state.submit(spec, attempt).await?,
+    };
     answer(&state, &accepted, mode, form).await
 }
 
@@ -81,12 +99,15 @@ pub(crate) async fn answer(
     let mut headers = accepted.headers();
     if mode == AnswerMode::Async {
         headers.insert(header::LOCATION, header_value(&format!("/v1/executions/{}", accepted.id)));
-        let now = state.engine.get(&accepted.id).or_else(|| accepted.events.result()).ok_or_else(unknown_execution)?;
-        return Ok((StatusCode::ACCEPTED, headers, Json(now)).into_response());
+        if let Some(draft) = &accepted.draft {
+            return Ok((StatusCode::ACCEPTED, headers, Json(draft)).into_response());
+        }
+        let now = state.jobs.find(&accepted.id, Some(&accepted.owner)).await?.ok_or_else(unknown_execution)?;
+        return Ok((StatusCode::ACCEPTED, headers, Json(now.execution)).into_response());
     }
     Ok(match form {
-        Form::Json => (headers, Json(accepted.events.finished().await)).into_response(),
-        form => stream::respond(&accepted.events, 0, true, form, headers),
+        Form::Json => (headers, Json(state.finished(accepted).await?)).into_response(),
+        form => stream::respond(state.jobs.told(accepted, 0), form, headers),
     })
 }
 
@@ -98,9 +119,38 @@ pub(crate) async fn answer(
     params(("id" = String, Path, description = "Id of the execution")),
     responses((status = 200, description = "The execution", body = Execution), Refusals),
 )]
-pub(crate) async fn read(State(state): State<Shared>, IdParam(id): IdParam) -> Result<Response, ApiError> {
-    let execution = state.engine.get(&id).ok_or_else(unknown_execution)?;
-    Ok(Json(execution).into_response())
+pub(crate) async fn read(
+    State(state): State<Shared>,
+    principal: Principal,
+    IdParam(id): IdParam,
+) -> Result<Response, ApiError> {
+    let kept = state.jobs.find(&id, Some(&principal.tenant)).await?.ok_or_else(unknown_execution)?;
+    Ok(Json(kept.execution).into_response())
+}
+
+/// Removes an execution that has ended: its record, its files and its idempotency key.
+#[utoipa::path(
+    delete,
+    path = "/v1/executions/{id}",
+    tag = "executions",
+    params(("id" = String, Path, description = "Id of the execution")),
+    responses(
+        (status = 204, description = "It is gone"),
+        (status = 409, description = "It has not ended (`conflict`); cancel it first", body = ErrorBody),
+        Refusals,
+    ),
+)]
+pub(crate) async fn delete(
+    State(state): State<Shared>,
+    principal: Principal,
+    IdParam(id): IdParam,
+) -> Result<StatusCode, ApiError> {
+    let kept = state.jobs.find(&id, Some(&principal.tenant)).await?.ok_or_else(unknown_execution)?;
+    if !kept.execution.status.is_final() {
+        return Err(ApiError::conflict("the execution has not ended; cancel it first"));
+    }
+    state.jobs.delete(&id).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// The events of an execution: those it had, then (unless `follow=false`) those to come.
@@ -120,6 +170,7 @@ pub(crate) async fn read(State(state): State<Shared>, IdParam(id): IdParam) -> R
 )]
 pub(crate) async fn events(
     State(state): State<Shared>,
+    principal: Principal,
     IdParam(id): IdParam,
     headers: HeaderMap,
     query: Pairs,
@@ -134,9 +185,17 @@ pub(crate) async fn events(
     };
     let asked = after.map_or(Ok(0), |text| number("after", &text))?;
     let seen = headers.get("last-event-id").map_or(Ok(0), |id| number("Last-Event-ID", id.to_str().unwrap_or("?")))?;
-    let log = state.engine.events(&id).ok_or_else(unknown_execution)?;
+    let owner = principal.tenant;
+    state.jobs.find(&id, Some(&owner)).await?.ok_or_else(unknown_execution)?;
     // A browser that reconnects repeats the address, with the `after` it began with.
-    Ok(stream::respond(&log, asked.max(seen), live, form, HeaderMap::new()))
+    let after = asked.max(seen);
+    if live {
+        let events = state.jobs.told_of(id, owner, None, after);
+        return Ok(stream::respond(events, form, HeaderMap::new()));
+    }
+    let log = state.jobs.events_so_far(&id, &owner).await?;
+    let most = usize::try_from(log.last().saturating_sub(after)).unwrap_or(usize::MAX);
+    Ok(stream::respond(log.follow(after).take(most), form, HeaderMap::new()))
 }
 
 /// What is kept of an execution's output, page by page; more than the result shows when that was asked for with `output`.
@@ -154,6 +213,7 @@ pub(crate) async fn events(
 )]
 pub(crate) async fn output(
     State(state): State<Shared>,
+    principal: Principal,
     IdParam(id): IdParam,
     query: Pairs,
 ) -> Result<Json<OutputPage>, ApiError> {
@@ -171,7 +231,16 @@ pub(crate) async fn output(
     };
     let offset = number("offset", offset, 0..=usize::MAX >> 1, 0)?;
     let limit = number("limit", limit, 1..=1_000_000, 10_000)?;
-    Ok(Json(state.engine.output(&id, stream, offset, limit).ok_or_else(unknown_execution)?))
+    if let Some(page) = state.engine.output(&id, stream, offset, limit) {
+        return Ok(Json(page));
+    }
+    let kept = state.jobs.find(&id, Some(&principal.tenant)).await?.ok_or_else(unknown_execution)?;
+    let (index, name, shown) = match stream {
+        Stream::Stdout => (0, "stdout", &kept.execution.stdout),
+        Stream::Stderr => (1, "stderr", &kept.execution.stderr),
+    };
+    let text = kept.whole.as_ref().map_or(shown, |whole| &whole[index]);
+    Ok(Json(OutputPage::of(text, name, offset, limit)))
 }
 
 /// A page of executions.
@@ -185,7 +254,7 @@ pub(crate) struct ExecutionPage {
     next_cursor: Option<ExecutionId>,
 }
 
-/// Executions kept here, newest first.
+/// Executions on record, newest first.
 #[utoipa::path(
     get,
     path = "/v1/executions",
@@ -198,7 +267,11 @@ pub(crate) struct ExecutionPage {
     ),
     responses((status = 200, description = "A page", body = ExecutionPage), Refusals),
 )]
-pub(crate) async fn list(State(state): State<Shared>, query: Pairs) -> Result<Json<ExecutionPage>, ApiError> {
+pub(crate) async fn list(
+    State(state): State<Shared>,
+    principal: Principal,
+    query: Pairs,
+) -> Result<Json<ExecutionPage>, ApiError> {
     let [status, session_id, limit, cursor] = query.take(["status", "session_id", "limit", "cursor"])?;
     let limit = limit.map_or(Some(50), |text| text.parse().ok().filter(|limit| (1..=1000).contains(limit)));
     let filter = ListFilter {
@@ -217,7 +290,7 @@ pub(crate) async fn list(State(state): State<Shared>, query: Pairs) -> Result<Js
             })
             .transpose()?,
     };
-    let (executions, next_cursor) = state.engine.list(&filter);
+    let (executions, next_cursor) = state.jobs.page(&filter, Some(&principal.tenant)).await?;
     Ok(Json(ExecutionPage { executions, next_cursor }))
 }
 
@@ -271,7 +344,7 @@ impl StdinPiece {
     params(("id" = String, Path, description = "Id of the execution")),
     responses(
         (status = 202, description = "It is taken, as a whole"),
-        (status = 409, description = "Standard input is closed (`conflict`)", body = ErrorBody),
+        (status = 409, description = "Standard input is closed, or the execution has not begun here (`conflict`)", body = ErrorBody),
         (status = 429, description = "The program does not read what it was given before (`too_many_requests`)", body = ErrorBody),
         Refusals,
     ),
@@ -282,7 +355,15 @@ pub(crate) async fn stdin(
     body: JsonBody<StdinPiece>,
 ) -> Result<StatusCode, ApiError> {
     let (piece, last) = body.value.validate()?;
-    state.engine.give_input(&id, piece, last).ok_or_else(unknown_execution)??;
+    match state.engine.give_input(&id, piece, last) {
+        Some(given) => given?,
+        None if state.jobs.elsewhere(&id).await? => {
+            return Err(ApiError::conflict(
+                "the execution has not begun on this server; its standard input opens when it runs",
+            ));
+        }
+        None => return Err(unknown_execution()),
+    }
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -298,14 +379,36 @@ pub(crate) async fn stdin(
         Refusals,
     ),
 )]
-pub(crate) async fn cancel(State(state): State<Shared>, IdParam(id): IdParam) -> Result<Response, ApiError> {
-    let events = state.engine.cancel(&id).ok_or_else(unknown_execution)?;
+pub(crate) async fn cancel(
+    State(state): State<Shared>,
+    principal: Principal,
+    IdParam(id): IdParam,
+) -> Result<Response, ApiError> {
+    let owner = Some(&principal.tenant);
     tracing::Span::current().record("execution_id", id.as_str());
-    Ok(match tokio::time::timeout(CANCEL_WAIT, events.finished()).await {
-        Ok(execution) => Json(execution).into_response(),
-        Err(_) => {
-            let execution = state.engine.get(&id).ok_or_else(unknown_execution)?;
-            (StatusCode::ACCEPTED, Json(execution)).into_response()
+    let asked = async {
+        // In the engine at once, whatever the database does.
+        state.jobs.unwanted(&id);
+        if state.engine.cancel(&id).is_none() {
+            let kept = state.jobs.find(&id, owner).await?.ok_or_else(unknown_execution)?;
+            if !kept.execution.status.is_final() {
+                state.jobs.cancel(&id).await?;
+            }
         }
-    })
+        loop {
+            match tokio::time::timeout(CANCEL_LOOK, state.jobs.ended(&id, owner)).await {
+                Ok(ended) => return Ok::<_, ApiError>(ended?),
+                // It may just have been begun here.
+                Err(_) => drop(state.engine.cancel(&id)),
+            }
+        }
+    };
+    match tokio::time::timeout(CANCEL_WAIT, asked).await {
+        Ok(Ok(Some(execution))) => Ok(Json(execution).into_response()),
+        Ok(Err(error)) => Err(error),
+        Ok(Ok(None)) | Err(_) => {
+            let kept = state.jobs.find(&id, owner).await?.ok_or_else(unknown_execution)?;
+            Ok((StatusCode::ACCEPTED, Json(kept.execution)).into_response())
+        }
+    }
 }

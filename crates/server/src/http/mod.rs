@@ -19,11 +19,12 @@ pub(crate) mod idempotency;
 mod observe;
 pub(crate) mod ops;
 mod params;
+pub(crate) mod queue;
 pub(crate) mod session_files;
 pub(crate) mod sessions;
 pub(crate) mod socket;
 mod stream;
-mod submit;
+pub(crate) mod submit;
 pub(crate) mod tablemind;
 pub(crate) mod tags;
 pub(crate) mod templates;
@@ -38,7 +39,7 @@ type Shared = Arc<ServerState>;
 fn table() -> Vec<(&'static str, MethodRouter<Shared>)> {
     vec![
         ("/v1/executions", get(executions::list).post(executions::create)),
-        ("/v1/executions/{id}", get(executions::read)),
+        ("/v1/executions/{id}", get(executions::read).delete(executions::delete)),
         ("/v1/executions/{id}/events", get(executions::events)),
         ("/v1/executions/{id}/output", get(executions::output)),
         ("/v1/executions/{id}/stdin", post(executions::stdin)),
@@ -66,6 +67,9 @@ fn table() -> Vec<(&'static str, MethodRouter<Shared>)> {
             "/v1/sessions/{id}/files/{*path}",
             get(session_files::read).put(session_files::write).delete(session_files::remove),
         ),
+        ("/v1/queue", get(queue::list)),
+        ("/v1/queue/dead", get(queue::dead)),
+        ("/v1/queue/{id}/retry", post(queue::retry)),
         ("/v1/templates", get(templates::list).post(templates::create)),
         ("/v1/templates/schema", get(templates::schema)),
         ("/v1/templates/{name}", get(templates::read).put(templates::replace).delete(templates::remove)),
@@ -89,7 +93,16 @@ pub fn paths() -> Vec<&'static str> {
 }
 
 pub(crate) fn router(state: Shared) -> Router {
-    table()
+    routed(table(), state)
+}
+
+pub(crate) fn worker_router(state: Shared) -> Router {
+    let routes = vec![("/health", get(ops::health)), ("/ready", get(ops::ready)), ("/metrics", get(ops::metrics))];
+    routed(routes, state)
+}
+
+fn routed(table: Vec<(&'static str, MethodRouter<Shared>)>, state: Shared) -> Router {
+    table
         .into_iter()
         .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
         .fallback(async || error::ApiError::no_route())

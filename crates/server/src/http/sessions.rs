@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use fumehood_engine::backend::SandboxProcess;
 use fumehood_engine::execution::{Execution, Members};
 use fumehood_engine::session::{SessionInfo, SessionState};
-use fumehood_engine::spec::{ExecutionRequest, MOST_SESSION_SECONDS, SessionRequest};
+use fumehood_engine::spec::{AnswerMode, ExecutionRequest, MOST_SESSION_SECONDS, SessionRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -22,6 +22,7 @@ use super::executions::answer;
 use super::idempotency::KeyParam;
 use super::params::{Pairs, SessionParam};
 use super::submit::{REPLAYED, header_value};
+use crate::jobs::JobOptions;
 use crate::openapi::{EventObject, Refusals, RunRefusals};
 
 /// Opens a session. It starts its interpreter at once; executions wait until it has.
@@ -37,7 +38,7 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     let template = state.templates.find(&principal.tenant, body.value.template.as_deref()).await?;
     let spec = body.value.validate_as(template, &state.config.limits)?;
-    let (session, replayed) = state.open_session(spec, key.with_body(body.sha256))?;
+    let (session, replayed) = state.open_session(spec, key.with_body(body.sha256)).await?;
     let mut headers = HeaderMap::new();
     headers.insert(header::LOCATION, header_value(&format!("/v1/sessions/{}", session.id)));
     if replayed {
@@ -114,8 +115,10 @@ pub(crate) async fn execute(
     let wait = flag("wait", wait.as_deref(), true)?;
     let form = negotiate(&headers, &[Form::Json, Form::Sse, Form::Ndjson])?;
     let mode = body.value.mode;
+    let options = JobOptions::within_session(&body.value)?;
     let spec = body.value.validate_within(&session.spec, &state.config.limits)?;
-    let accepted = state.submit_to(&session, spec, wait, key.with_body(body.sha256))?;
+    let options = (mode == AnswerMode::Async).then_some(options);
+    let accepted = state.submit_to(&session, spec, wait, key.with_body(body.sha256), options).await?;
     answer(&state, &accepted, mode, form).await
 }
 

@@ -31,6 +31,7 @@ use super::executions::StdinPiece;
 use super::idempotency::KeyParam;
 use super::observe::RequestId;
 use super::params::{SessionParam, unknown_execution};
+use crate::jobs::JobOptions;
 use crate::openapi::Refusals;
 
 /// A ping goes out so often; a peer that is gone is noticed by its silence.
@@ -273,6 +274,7 @@ impl Talk {
             AskKind::Ping => vec![Out::Say(Told::Pong { reference })],
             AskKind::Execute => {
                 let request = *ask.execution.ok_or_else(|| ApiError::invalid("execution", "is required"))?;
+                JobOptions::within_session(&request).map_err(|error| ApiError::from(error.below("execution")))?;
                 let spec = request.validate_within(&self.session.spec, &self.state.config.limits);
                 let spec = spec.map_err(|error| ApiError::from(error.below("execution")))?;
                 let key = match &ask.idempotency_key {
@@ -280,12 +282,14 @@ impl Talk {
                     None => KeyParam::none(),
                 };
                 let attempt = key.with_body(ask.idempotency_key.is_some().then(|| Sha256::digest(text).into()));
-                let accepted = self.state.submit_to(&self.session, spec, ask.wait.unwrap_or(true), attempt)?;
+                let accepted =
+                    self.state.submit_to(&self.session, spec, ask.wait.unwrap_or(true), attempt, None).await?;
                 let id = accepted.id.clone();
-                vec![
-                    Out::Say(Told::Accepted { reference, execution_id: id.clone() }),
-                    Out::Follow(id, accepted.events, 0),
-                ]
+                let events = match accepted.events {
+                    Some(events) => events,
+                    None => self.state.jobs.events(&id, None).await?.ok_or_else(unknown_execution)?,
+                };
+                vec![Out::Say(Told::Accepted { reference, execution_id: id.clone() }), Out::Follow(id, events, 0)]
             }
             AskKind::Stdin => {
                 let id = self.own(ask.execution_id)?;

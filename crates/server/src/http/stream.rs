@@ -1,6 +1,7 @@
 //! Event streams: one write for each event, as it happens.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -8,7 +9,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use fumehood_engine::event::{Event, EventBody, EventLog};
+use fumehood_engine::event::{Event, EventBody};
 use futures::{Stream, StreamExt, stream};
 
 use super::accept::Form;
@@ -16,10 +17,12 @@ use super::accept::Form;
 /// A comment goes out after so long without an event, so that nobody in between closes the connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The events after number `after`, those to come included if `live`, in `form` (which must be a stream).
-pub(crate) fn respond(log: &EventLog, after: u64, live: bool, form: Form, headers: HeaderMap) -> Response {
-    let most = if live { u64::MAX } else { log.last().saturating_sub(after) };
-    let events = log.follow(after).take(usize::try_from(most).unwrap_or(usize::MAX));
+/// `events` in `form` (which must be a stream).
+pub(crate) fn respond(
+    events: impl Stream<Item = Arc<Event>> + Send + 'static,
+    form: Form,
+    headers: HeaderMap,
+) -> Response {
     match form {
         Form::Sse => streamed("text/event-stream", headers, with_comments(events.map(|event| sse(&event)))),
         Form::Ndjson | Form::Json => {
@@ -82,6 +85,8 @@ fn with_comments(events: impl Stream<Item = Bytes> + Send + 'static) -> impl Str
 
 #[cfg(test)]
 mod tests {
+    use fumehood_engine::event::EventLog;
+
     use super::*;
 
     #[test]

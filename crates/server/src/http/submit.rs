@@ -1,27 +1,39 @@
 //! From a valid spec to a running execution, once for each idempotency key.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::HeaderValue;
 use axum::http::header::{HeaderMap, HeaderName};
-use fumehood_engine::Ticket;
 use fumehood_engine::event::EventLog;
-use fumehood_engine::ids::ExecutionId;
+use fumehood_engine::execution::Execution;
+use fumehood_engine::ids::{ExecutionId, SessionId, TenantId};
 use fumehood_engine::session::Session;
-use fumehood_engine::spec::{ExecutionSpec, SessionSpec};
+use fumehood_engine::spec::{ExecutionRequest, ExecutionSpec, SessionSpec};
+use fumehood_engine::{SubmitError, Ticket};
 use tracing::Instrument;
 
 use super::error::ApiError;
-use super::idempotency::Attempt;
+use super::params::unknown_execution;
 use crate::ServerState;
+use crate::jobs::JobOptions;
+use crate::store::Attempt;
 
 const EXECUTION_ID: HeaderName = HeaderName::from_static("x-execution-id");
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// An execution that runs or ran.
+/// A request whose twin is just being accepted looks again so often, and after so long each time.
+const LOOKS: usize = 100;
+const LOOK: Duration = Duration::from_millis(20);
+
+/// An execution that waits, runs or ran.
 pub(crate) struct Accepted {
     pub(crate) id: ExecutionId,
-    pub(crate) events: EventLog,
+    pub(crate) owner: TenantId,
+    /// Its events, when it was begun here by this request.
+    pub(crate) events: Option<EventLog>,
+    /// As it was when it was accepted, when it runs later.
+    pub(crate) draft: Option<Arc<Execution>>,
     replayed: bool,
 }
 
@@ -35,6 +47,10 @@ impl Accepted {
         }
         headers
     }
+
+    fn new(ticket: Ticket, owner: TenantId) -> Self {
+        Self { id: ticket.id, owner, events: Some(ticket.events), draft: None, replayed: false }
+    }
 }
 
 /// Text that is known to fit a header.
@@ -42,87 +58,183 @@ pub(crate) fn header_value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
+/// How an execution comes into the engine: under a new id, or under the one it has on record.
+type Enter<'a> = &'a (dyn Fn(Option<&Execution>, ExecutionSpec) -> Result<Ticket, SubmitError> + Sync);
+
 impl ServerState {
     /// Submits `spec`, or finds the execution that the same request began before.
-    pub(crate) fn submit(&self, spec: ExecutionSpec, attempt: Option<Attempt>) -> Result<Accepted, ApiError> {
-        self.submit_by(spec, attempt, |spec| Ok(self.engine.submit(spec)?))
+    pub(crate) async fn submit(&self, spec: ExecutionSpec, attempt: Option<Attempt>) -> Result<Accepted, ApiError> {
+        let enter: Enter<'_> = &|draft, spec| match draft {
+            None => self.engine.submit(spec),
+            Some(draft) => self.engine.submit_as(draft.id.clone(), draft.created_at.clone(), Duration::ZERO, spec),
+        };
+        self.submit_by(spec, None, attempt, None, enter).await
     }
 
-    /// The same for a session.
-    pub(crate) fn submit_to(
+    /// The same for a session. With `options` its end is on record, and told, whatever becomes of this server.
+    pub(crate) async fn submit_to(
         &self,
         session: &Session,
         spec: ExecutionSpec,
         wait: bool,
         attempt: Option<Attempt>,
+        options: Option<JobOptions>,
     ) -> Result<Accepted, ApiError> {
-        self.submit_by(spec, attempt, |spec| Ok(self.engine.submit_to(session, spec, wait)?))
+        let enter: Enter<'_> = &|draft, spec| match draft {
+            None => self.engine.submit_to(session, spec, wait),
+            Some(draft) => self.engine.submit_to_as(draft.id.clone(), session, spec, wait),
+        };
+        self.submit_by(spec, Some(&session.id), attempt, options, enter).await
+    }
+
+    /// Accepts a job that runs later, or finds the one that the same request made before.
+    pub(crate) async fn submit_job(
+        &self,
+        request: &ExecutionRequest,
+        spec: &ExecutionSpec,
+        options: JobOptions,
+        attempt: Option<Attempt>,
+    ) -> Result<Accepted, ApiError> {
+        for _ in 0..LOOKS {
+            if let Some(earlier) = self.earlier_execution(attempt.as_ref(), &spec.owner).await? {
+                return Ok(earlier);
+            }
+            let made = self.jobs.accept(request, spec, options.clone(), attempt.clone()).await?;
+            if let Some(draft) = made {
+                tracing::Span::current().record("execution_id", draft.id.as_str());
+                let owner = spec.owner.clone();
+                let id = draft.id.clone();
+                return Ok(Accepted { id, owner, events: None, draft: Some(draft), replayed: false });
+            }
+        }
+        Err(busy_key())
     }
 
     /// Opens a session, or finds the one that the same request opened before; and whether it was found.
-    pub(crate) fn open_session(
+    pub(crate) async fn open_session(
         &self,
         spec: SessionSpec,
         attempt: Option<Attempt>,
     ) -> Result<(Arc<Session>, bool), ApiError> {
         let Some(attempt) = attempt else { return Ok((self.engine.open_session(spec)?, false)) };
-        // Held until the session is remembered: a duplicate that comes meanwhile must find it.
-        let mut replays = self.session_replays.lock();
-        let earlier = replays.find(&attempt)?.cloned();
-        if let Some(kept) = earlier.and_then(|id| self.engine.session(&id)) {
-            return Ok((kept, true));
-        }
-        replays.forget(&attempt);
-        let session = self.engine.open_session(spec)?;
-        replays.remember(attempt, session.id.clone());
-        Ok((session, false))
-    }
-
-    fn submit_by(
-        &self,
-        spec: ExecutionSpec,
-        attempt: Option<Attempt>,
-        submit: impl FnOnce(ExecutionSpec) -> Result<Ticket, ApiError>,
-    ) -> Result<Accepted, ApiError> {
-        let accepted = match attempt {
-            None => self.begin(spec, submit)?,
-            Some(attempt) => {
-                // Held until the execution is remembered: a duplicate that comes meanwhile must find it.
-                let mut replays = self.replays.lock();
-                let earlier = replays.find(&attempt)?.cloned();
-                let kept =
-                    earlier.and_then(|id| Some(Accepted { events: self.engine.events(&id)?, id, replayed: true }));
-                match kept {
-                    Some(accepted) => accepted,
-                    None => {
-                        replays.forget(&attempt);
-                        let accepted = self.begin(spec, submit)?;
-                        replays.remember(attempt, accepted.id.clone());
-                        accepted
-                    }
+        let keys = self.store.idempotency();
+        for _ in 0..LOOKS {
+            if let Some(target) = self.earlier(&attempt).await? {
+                if let Some(kept) = SessionId::parse(&target).and_then(|id| self.engine.session(&id)) {
+                    return Ok((kept, true));
                 }
+                // Taken a moment ago, or long: the session is opened just after its key is taken.
+                tokio::time::sleep(LOOK).await;
+                continue;
             }
-        };
-        tracing::Span::current().record("execution_id", accepted.id.as_str());
-        Ok(accepted)
+            let id = self.engine.session_id();
+            if keys.take(&attempt, id.as_str(), self.jobs.now_ms()).await? {
+                let opened = self.engine.open_session_as(id.clone(), spec);
+                if opened.is_err() {
+                    keys.forget(id.as_str()).await?;
+                }
+                return Ok((opened?, false));
+            }
+        }
+        Err(ApiError::gone(
+            "the session that was opened with this Idempotency-Key is not kept here any more; use a fresh key to open another",
+        ))
     }
 
-    fn begin(
+    /// What an earlier request with this key and body made.
+    pub(crate) async fn earlier(&self, attempt: &Attempt) -> Result<Option<String>, ApiError> {
+        match self.store.idempotency().find(attempt).await? {
+            None => Ok(None),
+            Some(earlier) if earlier.same_body => Ok(Some(earlier.target)),
+            Some(_) => Err(ApiError::conflict(
+                "this Idempotency-Key was used with another body; use a fresh key for another request",
+            )),
+        }
+    }
+
+    async fn earlier_execution(
+        &self,
+        attempt: Option<&Attempt>,
+        owner: &TenantId,
+    ) -> Result<Option<Accepted>, ApiError> {
+        let Some(attempt) = attempt else { return Ok(None) };
+        let target = self.earlier(attempt).await?;
+        let Some(id) = target.as_deref().and_then(ExecutionId::parse) else { return Ok(None) };
+        tracing::Span::current().record("execution_id", id.as_str());
+        Ok(Some(Accepted { id, owner: owner.clone(), events: None, draft: None, replayed: true }))
+    }
+
+    async fn submit_by(
         &self,
         spec: ExecutionSpec,
-        submit: impl FnOnce(ExecutionSpec) -> Result<Ticket, ApiError>,
+        session: Option<&SessionId>,
+        attempt: Option<Attempt>,
+        options: Option<JobOptions>,
+        enter: Enter<'_>,
     ) -> Result<Accepted, ApiError> {
+        let owner = spec.owner.clone();
+        if attempt.is_none() && options.is_none() {
+            // The way of most executions: it waits for nothing but the engine.
+            let ticket = self.logged(spec, |spec| enter(None, spec))?;
+            tracing::Span::current().record("execution_id", ticket.id.as_str());
+            return Ok(Accepted::new(ticket, owner));
+        }
+        let callback = options.and_then(|options| options.callback);
+        for _ in 0..LOOKS {
+            if let Some(earlier) = self.earlier_execution(attempt.as_ref(), &owner).await? {
+                return Ok(earlier);
+            }
+            self.engine.examine(&spec)?;
+            let draft = self.engine.draft(&spec, session.cloned());
+            let pinned = self.jobs.pin(draft.clone(), &owner, callback.clone(), attempt.clone()).await?;
+            let Some(job) = pinned else { continue };
+            tracing::Span::current().record("execution_id", draft.id.as_str());
+            return match self.logged(spec, |spec| enter(Some(&draft), spec)) {
+                Ok(ticket) => {
+                    self.jobs.follow_pinned(job, ticket.events.clone());
+                    Ok(Accepted::new(ticket, owner))
+                }
+                Err(error) => {
+                    self.jobs.unpin(&job).await;
+                    Err(error)
+                }
+            };
+        }
+        Err(busy_key())
+    }
+
+    fn logged(
+        &self,
+        spec: ExecutionSpec,
+        submit: impl FnOnce(ExecutionSpec) -> Result<Ticket, SubmitError>,
+    ) -> Result<Ticket, ApiError> {
         let code = self.config.log_code.then(|| spec.code.clone());
         let ticket = submit(spec)?;
         if let Some(code) = code {
             log_content(&ticket.id, &code, &ticket.events);
         }
-        Ok(Accepted { id: ticket.id, events: ticket.events, replayed: false })
+        Ok(ticket)
+    }
+
+    /// The execution that was accepted, once it has ended and that is on record.
+    pub(crate) async fn finished(&self, accepted: &Accepted) -> Result<Arc<Execution>, ApiError> {
+        let Some(events) = &accepted.events else {
+            let ended = self.jobs.ended(&accepted.id, Some(&accepted.owner)).await?;
+            return ended.ok_or_else(unknown_execution);
+        };
+        let execution = events.finished().await;
+        self.jobs.recorded(&accepted.id).await;
+        Ok(execution)
     }
 }
 
+/// Requests with this key have been accepted and taken back all the while.
+fn busy_key() -> ApiError {
+    ApiError::conflict("another request with this Idempotency-Key is just being refused; send it again")
+}
+
 /// Only where the operator asked for it.
-fn log_content(id: &ExecutionId, code: &str, events: &EventLog) {
+pub(crate) fn log_content(id: &ExecutionId, code: &str, events: &EventLog) {
     tracing::info!(execution = %id, code, "code");
     let events = events.clone();
     let wait = async move {

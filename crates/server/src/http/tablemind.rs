@@ -1,12 +1,13 @@
 //! The TableMind surface, kept exactly: one streaming route, reset, pool status. See docs/tablemind.md.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
-use fumehood_engine::event::{EventBody, EventLog};
+use fumehood_engine::event::{Event, EventBody};
 use fumehood_engine::execution::{Execution, JsonText, Members, Notice, Outcome, Status};
 use fumehood_engine::ids::{ExecutionId, SessionId};
 use fumehood_engine::spec::{ExecutionRequest, ExecutionSpec, FieldError, LimitPolicy, SessionSpec};
@@ -170,10 +171,10 @@ pub(crate) async fn exec(
     let spec = body.value.validate(&state.config.limits, session.as_ref().map(|session| &session.spec))?;
     let attempt = key.with_body(body.sha256);
     let accepted = match &session {
-        Some(session) => state.submit_to(session, spec, true, attempt)?,
-        None => state.submit(spec, attempt)?,
+        Some(session) => state.submit_to(session, spec, true, attempt, None).await?,
+        None => state.submit(spec, attempt).await?,
     };
-    Ok(streamed("text/plain; charset=utf-8", accepted.headers(), chunks(&accepted.events, wanted)))
+    Ok(streamed("text/plain; charset=utf-8", accepted.headers(), chunks(state.jobs.told(&accepted, 0), wanted)))
 }
 
 /// The same as `POST /exec`.
@@ -198,9 +199,12 @@ pub(crate) async fn exec_v1(
 }
 
 /// One chunk of whole tags for each event.
-fn chunks(log: &EventLog, wanted: Wanted) -> impl Stream<Item = Bytes> + Send + 'static {
+fn chunks(
+    events: impl Stream<Item = Arc<Event>> + Send + 'static,
+    wanted: Wanted,
+) -> impl Stream<Item = Bytes> + Send + 'static {
     let (mut stdout, mut stderr) = (Escaper::default(), Escaper::default());
-    log.follow(0).filter_map(move |event| {
+    events.filter_map(move |event| {
         let text = match &event.body {
             EventBody::Stdout { text } => tags::chunk("txt", &stdout.push(text)),
             EventBody::Stderr { text } => tags::chunk("err", &stderr.push(text)),

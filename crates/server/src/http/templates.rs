@@ -46,22 +46,21 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     let dry = dry_run(query)?;
     let attempt = key.with_body(body.sha256).filter(|_| !dry);
-    if let Some(attempt) = &attempt {
-        let earlier = state.template_replays.lock().find(attempt)?.cloned();
-        if let Some(earlier) = earlier
-            && let Ok(info) = state.templates.show(&principal.tenant, &earlier, false).await
-        {
+    if let Some(attempt) = &attempt
+        && let Some(earlier) = state.earlier(attempt).await?
+    {
+        if let Ok(info) = state.templates.show(&principal.tenant, &earlier, false).await {
             let mut headers = location(&info);
             headers.insert(REPLAYED, HeaderValue::from_static("true"));
             return Ok((StatusCode::CREATED, headers, Json(info)).into_response());
         }
+        // What it made was deleted since.
+        state.store.idempotency().forget(&earlier).await?;
     }
     let written = state.templates.write(&principal.tenant, body.value, &author(&principal), Mode::Create, dry).await?;
     if let Some(attempt) = attempt {
         let made = format!("{}@{}", written.info.name, written.info.version);
-        let mut replays = state.template_replays.lock();
-        replays.forget(&attempt);
-        replays.remember(attempt, made);
+        state.store.idempotency().take(&attempt, &made, state.jobs.now_ms()).await?;
     }
     Ok(answer(written, dry))
 }

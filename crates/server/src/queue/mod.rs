@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use fumehood_engine::clock::Clock;
 use fumehood_engine::ids::{ExecutionId, TenantId};
+pub use fumehood_engine::job::Priority;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -26,10 +27,12 @@ use utoipa::ToSchema;
 use crate::store::{Database, StoreError};
 
 mod embedded;
+mod memory;
 mod redis;
 
 pub use self::redis::RedisQueue;
 pub use embedded::EmbeddedQueue;
+pub use memory::MemoryQueue;
 
 /// Which queue.
 #[derive(Clone, PartialEq, Eq)]
@@ -76,31 +79,6 @@ impl fmt::Debug for QueueConfig {
     }
 }
 
-/// How urgent a job is; within the same tenant one that is more urgent goes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Priority {
-    /// When nothing else waits.
-    Low,
-    /// As it comes.
-    #[default]
-    Normal,
-    /// Before the others.
-    High,
-}
-
-impl Priority {
-    /// From the least urgent to the most.
-    pub const ALL: [Self; 3] = [Self::Low, Self::Normal, Self::High];
-
-    fn rank(self) -> u8 {
-        self as u8
-    }
-
-    fn of_rank(rank: i64) -> Option<Self> {
-        usize::try_from(rank).ok().and_then(|rank| Self::ALL.get(rank).copied())
-    }
-}
 
 /// A job by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -316,6 +316,7 @@ impl Database {
 /// [`Kind::dialect`].
 const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "executions", include_str!("migrations/0001_executions.sql")),
+    (2, "jobs", include_str!("migrations/0002_jobs.sql")),
     (4, "templates", include_str!("migrations/0004_templates.sql")),
     (5, "queue", include_str!("migrations/0005_queue.sql")),
     (6, "blobs", include_str!("migrations/0006_blobs.sql")),
@@ -341,6 +342,8 @@ impl Kind {
                 "PRAGMA synchronous = NORMAL",
                 "PRAGMA busy_timeout = 10000",
                 "PRAGMA foreign_keys = ON",
+                // What is deleted is overwritten.
+                "PRAGMA secure_delete = ON",
             ],
             // As the others: errors instead of silent cuts, and no waiting for what another one only reads.
             Self::Mysql => &[

@@ -1,7 +1,7 @@
 //! What outlives the server: repositories on one of three databases, and a blob store for what is large.
 //!
 //! ```text
-//! Store -> executions, jobs, tenants, templates, ...   each a trait with prose at its contract, and one implementation in SQL
+//! Store -> executions, jobs, webhooks, idempotency, ...   each with prose at its contract, in SQL for all three dialects
 //!       -> blobs                                       content-addressed, a folder or an S3-compatible service
 //! ```
 //!
@@ -10,15 +10,25 @@
 
 use std::sync::Arc;
 
+use time::OffsetDateTime;
+
 mod blobs;
 mod columns;
 mod database;
+mod executions;
+mod idempotency;
+mod jobs;
 mod templates;
+mod webhooks;
 
 pub use blobs::{BlobPlace, BlobRef, Blobs, S3Config};
 pub use columns::Columns;
 pub use database::{Attempts, Database, DatabaseConfig, Kind, StoreError};
+pub use executions::{ExecutionFilter, Executions, KeptExecution};
+pub use idempotency::{Attempt, Earlier, Idempotency};
+pub use jobs::{End, Job, Jobs, Mine, NewJob, Waiting};
 pub use templates::{NewTemplate, StoredTemplate, TemplateStore};
+pub use webhooks::{Webhook, Webhooks};
 
 /// Everything that is kept, by repository. Cheap to clone.
 #[derive(Clone)]
@@ -35,6 +45,42 @@ impl Store {
         Ok(Self { database: Arc::new(Database::connect(config).await?) })
     }
 
+    /// What became of executions.
+    #[must_use]
+    pub fn executions(&self) -> Executions {
+        Executions::new(Arc::clone(&self.database))
+    }
+
+    /// Jobs that have not ended.
+    #[must_use]
+    pub fn jobs(&self) -> Jobs {
+        Jobs::new(Arc::clone(&self.database))
+    }
+
+    /// Ends that are still to be told.
+    #[must_use]
+    pub fn webhooks(&self) -> Webhooks {
+        Webhooks::new(Arc::clone(&self.database))
+    }
+
+    /// What was made for requests that had a key.
+    #[must_use]
+    pub fn idempotency(&self) -> Idempotency {
+        Idempotency::new(Arc::clone(&self.database))
+    }
+
+    /// What all servers of this database share under `name`; `fresh` when nobody has said yet.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn shared(&self, name: &str, fresh: &str) -> Result<String, StoreError> {
+        let text = insert_new(self.database.kind(), "settings (id, value)", 2);
+        let query = self.database.query(&text).bind(name.to_owned()).bind(fresh.to_owned());
+        query.execute(self.database.pool()).await?;
+        let read = self.database.query("SELECT value FROM settings WHERE id = ?").bind(name.to_owned());
+        read.fetch_one(self.database.pool()).await?.text("value")
+    }
+
     /// Templates of tenants.
     #[must_use]
     pub fn templates(&self) -> Arc<dyn TemplateStore> {
@@ -46,4 +92,22 @@ impl Store {
     pub fn database(&self) -> &Arc<Database> {
         &self.database
     }
+}
+
+/// Inserts a row unless one of this key is there: `table` with its columns, of which there are `count`.
+fn insert_new(kind: Kind, table: &str, count: usize) -> String {
+    let marks = marks(count);
+    match kind {
+        Kind::Mysql => format!("INSERT IGNORE INTO {table} VALUES ({marks})"),
+        Kind::Sqlite | Kind::Postgres => format!("INSERT INTO {table} VALUES ({marks}) ON CONFLICT DO NOTHING"),
+    }
+}
+
+fn marks(count: usize) -> String {
+    vec!["?"; count].join(", ")
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn milliseconds_of(time: OffsetDateTime) -> i64 {
+    i64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX)
 }

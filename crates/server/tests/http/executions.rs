@@ -8,7 +8,7 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use crate::kit::{Answer, Server, code, post, request};
+use crate::kit::{Answer, Server, code, post, request, wait_for};
 
 fn sse_events(text: &str) -> Vec<Value> {
     let frames = text.split("\n\n").filter(|frame| !frame.is_empty());
@@ -118,7 +118,9 @@ async fn without_following_a_replay_ends_with_what_there_is() {
     let server = Server::new();
     let body = json!({"code": r#"[{"stdout": "a"}, "hang"]"#, "mode": "async"});
     let id = server.post("/v1/executions", &[], &body).await.json()["id"].as_str().unwrap().to_owned();
-    let mut live = Box::pin(server.engine.events(&ExecutionId::parse(&id).unwrap()).unwrap().follow(1));
+    let execution = ExecutionId::parse(&id).unwrap();
+    let log = wait_for(async || server.engine.events(&execution)).await;
+    let mut live = Box::pin(log.follow(1));
     live.next().await.unwrap();
     let replay = async |query: &str| {
         let path = format!("/v1/executions/{id}/events?follow=false{query}");
@@ -194,7 +196,7 @@ async fn duplicates_at_the_same_time_run_once() {
 }
 
 #[tokio::test]
-async fn a_key_expires_with_its_execution_and_a_refused_request_uses_none() {
+async fn a_key_outlives_what_the_engine_remembers_goes_with_its_execution_and_is_not_used_up_by_a_refusal() {
     let server = Server::with(|_, engine| engine.keep_executions = 1);
     let key = ("idempotency-key", "k");
     let refused = server.post("/v1/executions", &[key], &json!({"code": "[]", "timeout_ms": 0})).await;
@@ -202,7 +204,13 @@ async fn a_key_expires_with_its_execution_and_a_refused_request_uses_none() {
     let first = server.post("/v1/executions", &[key], &code(&json!([]))).await.json();
     server.run(json!([])).await;
     let second = server.post("/v1/executions", &[key], &code(&json!([]))).await.json();
-    assert_ne!(first["id"], second["id"]);
+    assert_eq!((&first, server.sandboxes_started()), (&second, 2));
+    let path = format!("/v1/executions/{}", first["id"].as_str().unwrap());
+    assert_eq!(server.call("DELETE", &path).await.status, StatusCode::NO_CONTENT);
+    assert_eq!(server.call("GET", &path).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(server.call("DELETE", &path).await.status, StatusCode::NOT_FOUND);
+    let third = server.post("/v1/executions", &[key], &code(&json!([]))).await.json();
+    assert_ne!(first["id"], third["id"]);
 }
 
 #[tokio::test]

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use fumehood_engine::clock::SystemClock;
-use fumehood_engine::ids::UlidSource;
+use fumehood_engine::ids::{ExecutionId, UlidSource};
 use fumehood_engine::{Engine, EngineConfig};
 use fumehood_server::store::{DatabaseConfig, Store};
 use fumehood_server::{ServerConfig, ServerState, metrics, router};
@@ -115,7 +116,10 @@ impl Server {
     /// Starts a script that goes on until cancelled and returns its id.
     pub(crate) async fn hang(&self) -> String {
         let answer = self.post("/v1/executions", &[], &json!({"code": r#"["hang"]"#, "mode": "async"})).await;
-        answer.json()["id"].as_str().unwrap().to_owned()
+        let id = answer.json()["id"].as_str().unwrap().to_owned();
+        let execution = ExecutionId::parse(&id).unwrap();
+        wait_for(async || self.engine.get(&execution)).await;
+        id
     }
 }
 
@@ -132,4 +136,16 @@ pub(crate) fn post(path: &str, headers: &[(&str, &str)], body: &Value) -> Reques
     let mut all = vec![("content-type", "application/json")];
     all.extend(headers);
     request("POST", path, &all, Body::from(body.to_string()))
+}
+
+/// Waits for something to be there, ten seconds at most.
+pub(crate) async fn wait_for<T>(condition: impl AsyncFn() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Some(value) = condition().await {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited in vain");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }

@@ -71,10 +71,21 @@ class CodeOptions(TypedDict, total=False):
     """Yours instead of a random one: requests with the same key and options run once, even from several processes."""
 
 
+class Retry(TypedDict, total=False):
+    """What happens when the server that runs a job goes away meanwhile."""
+
+    max_attempts: int
+    """So often it is begun at most, 1 to 10; with 1, the default, it is `lost` then."""
+
+
 class RunOptions(CodeOptions, total=False):
     """Options of an execution in a fresh sandbox."""
 
     template: str
+    priority: Literal["low", "normal", "high"]
+    """For `submit`: how urgent it is among what waits."""
+    retry: Retry
+    """For `submit`: whether it is run again when its server goes away."""
     isolation: Literal["auto", "process", "bubblewrap", "container", "gvisor", "microvm"]
 
 

@@ -21,6 +21,7 @@ mod overhead;
 mod plain;
 mod process;
 mod programs;
+mod queue;
 mod refill;
 mod report;
 mod server;
@@ -77,6 +78,8 @@ enum Scenario {
     Overhead,
     /// Programs that run while the pool fills
     Refill,
+    /// Jobs: accepted now, run later; a hundred, a thousand and ten thousand
+    Queue,
     /// From the moment a limit strikes to the answer that says so
     Limits,
     /// Every stressor of stress-ng for a second, while the server and a neighbour are timed
@@ -103,7 +106,7 @@ const USUAL: [Scenario; 10] = [
 
 #[derive(Debug, Args)]
 pub(super) struct BenchArgs {
-    /// What to measure [default: all but limits, stress, churn and session-churn]
+    /// What to measure [default: all but queue, limits, stress, churn and session-churn]
     #[arg(value_enum, value_name = "SCENARIO")]
     scenarios: Vec<Scenario>,
     /// Measure this server instead of starting one, for example http://127.0.0.1:8080
@@ -237,6 +240,7 @@ impl Bench {
             Scenario::Density => density::density(self).await,
             Scenario::Overhead => overhead::overhead(self).await,
             Scenario::Refill => refill::refill(self).await,
+            Scenario::Queue => queue::queue(self).await,
             Scenario::Limits => limits::limits(self).await,
             Scenario::Stress => stress::stress(self).await,
             Scenario::Churn => churn::churn(self).await,

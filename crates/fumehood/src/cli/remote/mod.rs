@@ -7,6 +7,7 @@ pub(super) mod logs;
 pub(super) mod ls;
 mod place;
 pub(super) mod ps;
+pub(super) mod queue;
 pub(super) mod session;
 pub(super) mod template;
 

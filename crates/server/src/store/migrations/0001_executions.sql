@@ -3,20 +3,18 @@ CREATE TABLE executions (
     id {id} NOT NULL PRIMARY KEY,
     tenant {id} NOT NULL,
     session_id {id},
-    template VARCHAR(255) NOT NULL,
     -- queued, running, completed, failed, cancelled
     status VARCHAR(32) NOT NULL,
     outcome VARCHAR(32),
-    -- SHA-256 of the code, hexadecimal
-    code_hash {id} NOT NULL,
     -- Milliseconds since 1970.
     created_ms BIGINT NOT NULL,
     finished_ms BIGINT,
-    -- The execution as JSON, large parts referenced; NULL until it has ended.
-    document {text},
-    -- Bytes that keeping it costs, blobs included.
+    -- The execution as JSON; as it was accepted, until it has ended.
+    document {text} NOT NULL,
+    -- Bytes that keeping it costs.
     size_bytes BIGINT NOT NULL
 ){table};
 CREATE INDEX executions_by_tenant ON executions (tenant, id);
 CREATE INDEX executions_by_session ON executions (session_id, id);
+CREATE INDEX executions_by_status ON executions (status, id);
 CREATE INDEX executions_by_finish ON executions (finished_ms);
