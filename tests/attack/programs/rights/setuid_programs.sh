@@ -1,5 +1,6 @@
 # tries: runs the image's setuid and setgid programs to become root
 # stopped by: no_new_privileges, mount_flags, user_namespace
+# with: {"timeout_ms": 60000}
 
 programs=$(find /usr/bin /usr/sbin /usr/lib /usr/libexec -xdev \( -perm -4000 -o -perm -2000 \) -type f 2>/dev/null | head -40)
 for program in $programs; do
