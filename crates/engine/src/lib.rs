@@ -25,6 +25,7 @@ pub mod image;
 pub mod input;
 pub mod output;
 pub mod pool;
+mod pools;
 mod record;
 pub mod refusals;
 pub mod runner;
