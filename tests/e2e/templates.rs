@@ -248,3 +248,20 @@ fn a_folder_of_templates_is_loaded_at_the_start() {
     let error = String::from_utf8(refused.stderr).unwrap();
     assert!(!refused.status.success() && error.contains("b.yaml: limits.memory_mb"), "{error}");
 }
+
+#[test]
+fn sandboxes_wait_ready_for_a_template_that_asks_for_it() {
+    let server = server!(&[], &[]);
+    make(&server, &json!({"name": "ready", "limits": {"memory_mb": 300}, "env": {"A": "1"}, "pool": {"min_ready": 1}}));
+    let waiting = || {
+        let pool = server.get("/v1/pool").1["templates"][0].clone();
+        Some(pool).filter(|pool| pool["ready"].as_u64() >= Some(1))
+    };
+    assert_eq!(crate::server::wait_for(waiting)["template"], "ready@1");
+    let done = server.succeed("import os\nos.environ['A']", json!({"template": "ready"}));
+    assert_eq!(done["result"], "1");
+    assert_eq!(server.get("/v1/pool").1["templates"][0]["claims"], 1);
+    // Another version takes its place.
+    change(&server, "ready", &json!({"name": "ready", "pool": {"min_ready": 1}}));
+    assert_eq!(crate::server::wait_for(waiting)["template"], "ready@2");
+}

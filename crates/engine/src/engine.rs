@@ -21,10 +21,11 @@ use crate::execution::{Execution, Status};
 use crate::ids::{ExecutionId, IdSource, SessionId, TenantId};
 use crate::input::InputError;
 use crate::output::OutputPage;
-use crate::pool::{Pool, PoolStatus};
+use crate::pool::PoolStatus;
+use crate::pools::Pools;
 use crate::record::{Completion, Record, Stream};
 use crate::session::{Session, SessionError};
-use crate::spec::{ExecutionSpec, FieldError, SessionSpec};
+use crate::spec::{ExecutionSpec, FieldError, LimitPolicy, SessionSpec};
 use crate::template::Template;
 
 /// Why an execution was not accepted.
@@ -182,7 +183,7 @@ impl Engine {
         let shared =
             config.shared_dir.as_ref().map(|folder| File::open(folder).map(|folder| Arc::new(OwnedFd::from(folder))));
         let shared = shared.transpose()?;
-        let pool = config.pool.clone().map(|pool| Pool::start(pool, Arc::clone(&backend)));
+        let pools = Pools::start(config.pool.clone(), Arc::clone(&backend));
         Ok(Self(Arc::new(Inner {
             memory: Arc::new(Semaphore::new(mebibytes(config.memory_bytes) as usize)),
             means: Arc::new(Means {
@@ -192,7 +193,7 @@ impl Engine {
                 backend,
                 clock,
                 artifacts,
-                pool,
+                pools,
                 shared,
             }),
             sessions: Mutex::default(),
@@ -578,7 +579,20 @@ impl Engine {
     /// The sandboxes that wait ready.
     #[must_use]
     pub fn pool(&self) -> PoolStatus {
-        self.0.means.pool.as_ref().map(|pool| pool.status()).unwrap_or_default()
+        self.0.means.pools.status()
+    }
+
+    /// The sandboxes that wait ready for templates, by name and version.
+    #[must_use]
+    pub fn pools_of_templates(&self) -> Vec<(String, PoolStatus)> {
+        self.0.means.pools.of_templates()
+    }
+
+    /// Has sandboxes wait ready for a template that asks for it, as long as it is used. Must be called on a tokio runtime.
+    pub fn keep_ready(&self, template: &Template, policy: &LimitPolicy) {
+        if !self.0.draining.load(Ordering::Acquire) {
+            self.0.means.pools.keep_ready(template, policy);
+        }
     }
 
     /// Refuses a template that this node cannot serve: an isolation level or an image that is not here, a package that its image lacks. May block.
@@ -624,9 +638,7 @@ impl Engine {
     /// Refuses new executions, lets those accepted finish within `grace`, then cancels the rest and waits for their end.
     pub async fn shutdown(&self, grace: Duration) {
         self.0.draining.store(true, Ordering::Release);
-        if let Some(pool) = &self.0.means.pool {
-            pool.close();
-        }
+        self.0.means.pools.close();
         let closing = || {
             let sessions: Vec<_> = self.0.sessions.lock().values().cloned().collect();
             sessions.iter().for_each(|session| session.close("the server was shut down"));

@@ -26,6 +26,7 @@ pub mod input;
 pub mod job;
 pub mod output;
 pub mod pool;
+mod pools;
 mod record;
 pub mod refusals;
 pub mod runner;

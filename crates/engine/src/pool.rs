@@ -37,6 +37,8 @@ pub struct PoolConfig {
     pub ttl: Duration,
     /// One whose interpreter is not loaded by then is given up.
     pub start_timeout: Duration,
+    /// Nobody has asked for one in so long: the pool ends. One without stays.
+    pub unused: Option<Duration>,
 }
 
 /// The pool now.
@@ -64,6 +66,8 @@ pub(crate) struct Pool {
     claims: AtomicU64,
     misses: AtomicU64,
     busy: AtomicUsize,
+    /// When somebody last asked, or might soon.
+    touched: Mutex<Instant>,
     /// Something changed that may call for another sandbox.
     changed: Notify,
     closed: CancellationToken,
@@ -132,6 +136,7 @@ impl Pool {
             claims: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             busy: AtomicUsize::new(0),
+            touched: Mutex::new(Instant::now()),
             changed: Notify::new(),
             closed: CancellationToken::new(),
         });
@@ -150,6 +155,7 @@ impl Pool {
             return None;
         }
         let asked = Instant::now();
+        *self.touched.lock() = asked;
         self.demand.lock().push_back(asked);
         let generation = self.backend.generation(&self.config.recipe.kind);
         let mut ready = self.ready.lock();
@@ -185,6 +191,16 @@ impl Pool {
         }
     }
 
+    /// Somebody may ask for one soon.
+    pub(crate) fn touch(&self) {
+        *self.touched.lock() = Instant::now();
+    }
+
+    /// Whether none will ever wait again.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.is_cancelled()
+    }
+
     /// Ends what waits and starts no more.
     pub(crate) fn close(&self) {
         self.closed.cancel();
@@ -209,6 +225,9 @@ impl Pool {
             if self.ready.lock().len() >= self.target() {
                 if tokio::time::timeout(ROUND, self.changed.notified()).await.is_err() {
                     self.shrink();
+                    if self.config.unused.is_some_and(|unused| self.touched.lock().elapsed() >= unused) {
+                        return self.close();
+                    }
                 }
                 continue;
             }
@@ -244,6 +263,10 @@ impl Pool {
     }
 
     fn observe(&self) {
+        // What is told by these is the node's own.
+        if self.config.unused.is_some() {
+            return;
+        }
         metrics::gauge!("fumehood_pool_busy").set(self.busy.load(Ordering::Relaxed) as f64);
         metrics::gauge!("fumehood_pool_ready").set(self.ready.lock().len() as f64);
     }
@@ -320,6 +343,7 @@ mod tests {
             max_total: 8,
             ttl: Duration::from_secs(60),
             start_timeout: Duration::from_secs(5),
+            unused: None,
         }
     }
 

@@ -695,6 +695,7 @@ impl Config {
             max_total: count(self.pool.max_total),
             ttl: Duration::from_secs(self.pool.ttl_s),
             start_timeout: Duration::from_secs(self.engine.start_timeout_s),
+            unused: None,
         }))
     }
 

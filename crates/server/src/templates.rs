@@ -124,6 +124,7 @@ impl Templates {
             other => other,
         })?;
         let template = Arc::new(lineage.template()?);
+        self.engine.keep_ready(&template, &self.limits);
         let mut cache = self.cache.lock();
         if cache.epoch == epoch {
             if cache.remembered.len() >= MOST_REMEMBERED {
@@ -248,9 +249,9 @@ impl Templates {
         let lineage = self.lineage(tenant, spec.clone(), next).await?;
         let resolved = whole(&lineage);
         resolved.check(&self.limits)?;
-        let template = lineage.template()?;
-        let engine = self.engine.clone();
-        let checked = tokio::task::spawn_blocking(move || engine.check_template(&template)).await;
+        let template = Arc::new(lineage.template()?);
+        let (engine, checked) = (self.engine.clone(), Arc::clone(&template));
+        let checked = tokio::task::spawn_blocking(move || engine.check_template(&checked)).await;
         checked.map_err(|error| TemplateError::Conflict(format!("the template could not be checked: {error}")))??;
 
         let now = self.engine.clock().now();
@@ -267,6 +268,10 @@ impl Templates {
             && last.spec == spec
         {
             let version = last.version;
+            if !dry {
+                // Such as it is when a server starts with the files it knows.
+                self.engine.keep_ready(&Template { version, ..(*template).clone() }, &self.limits);
+            }
             return Ok(Written { info: self.info(tenant, last, false).await?, applied: Applied::Unchanged(version) });
         }
         if next > MOST_VERSIONS {
@@ -291,6 +296,7 @@ impl Templates {
                 format!("{:?} was made or deleted by somebody else just now; look at it and try again", spec.name);
             return Err(TemplateError::Conflict(message));
         };
+        self.engine.keep_ready(&Template { version, ..(*template).clone() }, &self.limits);
         Ok(Written { info: info(version, spec), applied: applied(version) })
     }
 

@@ -29,7 +29,8 @@ use crate::config::EngineConfig;
 use crate::event::EventBody;
 use crate::execution::{Execution, ExecutionError, Fault, Outcome, Status};
 use crate::files;
-use crate::pool::{Busy, Pool};
+use crate::pool::Busy;
+use crate::pools::Pools;
 use crate::record::{Record, Stream};
 use crate::spec::ExecutionSpec;
 use crate::verdict::KillReason;
@@ -56,7 +57,7 @@ pub(crate) struct Means {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) artifacts: Arc<ArtifactStore>,
-    pub(crate) pool: Option<Arc<Pool>>,
+    pub(crate) pools: Pools,
     /// The operator's folder that sandboxes see.
     pub(crate) shared: Option<Arc<OwnedFd>>,
     /// Executions that may run at once, those of sessions included.
@@ -109,7 +110,7 @@ pub(crate) async fn drive(job: Job<'_>) -> Driven {
     });
     let name = record.id.to_string();
     let begun = Instant::now();
-    let (ready, busy) = match means.pool.as_ref().and_then(|pool| pool.claim(spec)) {
+    let (ready, busy) = match means.pools.claim(spec) {
         Some((ready, busy)) => (ready, Some(busy)),
         None => (None, None),
     };

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use fumehood_engine::pool::PoolStatus;
 use serde::Serialize;
 use std::time::Duration;
 use utoipa::ToSchema;
@@ -87,6 +88,31 @@ pub(crate) struct PoolReport {
     claims: u64,
     /// Executions that could have had one but found none, and started their own.
     misses: u64,
+    /// Those of templates that ask for ready sandboxes.
+    templates: Vec<TemplatePool>,
+}
+
+/// Sandboxes that wait ready for one template.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TemplatePool {
+    /// Its name and version.
+    template: String,
+    /// Sandboxes that wait ready.
+    ready: usize,
+    /// As many as there should be.
+    target: usize,
+    /// Executions that run of the kind that these are for.
+    busy: usize,
+    /// Executions that got a ready sandbox.
+    claims: u64,
+    /// Executions that could have had one but found none.
+    misses: u64,
+}
+
+impl From<(String, PoolStatus)> for TemplatePool {
+    fn from((template, PoolStatus { ready, target, busy, claims, misses }): (String, PoolStatus)) -> Self {
+        Self { template, ready, target, busy, claims, misses }
+    }
 }
 
 /// Places and sandboxes that wait ready.
@@ -103,6 +129,7 @@ pub(crate) async fn pool(State(state): State<Shared>) -> Json<PoolReport> {
         busy: pool.busy,
         claims: pool.claims,
         misses: pool.misses,
+        templates: state.engine.pools_of_templates().into_iter().map(TemplatePool::from).collect(),
     })
 }
 

@@ -3,10 +3,9 @@
 use async_trait::async_trait;
 use fumehood_engine::ids::TenantId;
 use fumehood_engine::template::TemplateSpec;
-use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
-use super::{Database, StoreError};
+use super::{Attempts, Columns as _, Database, StoreError};
 
 /// One version of a template.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,7 +103,7 @@ impl TemplateStore for Database {
         let text = "SELECT DISTINCT name FROM templates WHERE tenant = ? AND parent = ? AND deleted_ms IS NULL ORDER BY name LIMIT 100";
         let query = self.query(text).bind(tenant.as_str().to_owned()).bind(name.to_owned());
         let rows = query.fetch_all(self.pool()).await?;
-        rows.iter().map(|row| row.try_get::<String, _>(0).map_err(|error| corrupt(error.into()))).collect()
+        rows.iter().map(|row| row.text("name")).collect()
     }
 
     async fn add(&self, tenant: &TenantId, new: NewTemplate<'_>) -> Result<Option<u32>, StoreError> {
@@ -112,11 +111,12 @@ impl TemplateStore for Database {
         let document = serde_json::to_string(spec).map_err(|error| corrupt(error.into()))?;
         let parent = spec.extends.as_deref().map(|parent| parent.split('@').next().unwrap_or(parent).to_owned());
         let mut attempt = 0;
+        let mut contended = Attempts::default();
         loop {
-            let text = "SELECT COALESCE(MAX(version), 0), COUNT(*) - COUNT(deleted_ms) FROM templates WHERE tenant = ? AND name = ?";
+            let text = "SELECT COALESCE(MAX(version), 0) AS newest, COUNT(*) - COUNT(deleted_ms) AS living FROM templates WHERE tenant = ? AND name = ?";
             let query = self.query(text);
             let row = query.bind(tenant.as_str().to_owned()).bind(spec.name.clone()).fetch_one(self.pool()).await?;
-            let (last, living) = (number(&row, 0)?, number(&row, 1)?);
+            let (last, living) = (row.number("newest")?, row.number("living")?);
             if new.first != (living == 0) {
                 return Ok(None);
             }
@@ -135,6 +135,7 @@ impl TemplateStore for Database {
                 Ok(_) => return Ok(Some(version)),
                 // Somebody else was faster: the next number, if the name still is as it must be.
                 Err(StoreError::Conflict(_)) if attempt < ATTEMPTS => attempt += 1,
+                Err(error) if contended.again(&error).await => {}
                 Err(error) => return Err(error),
             }
         }
@@ -151,16 +152,11 @@ fn corrupt(cause: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
     StoreError::Corrupt { table: "templates", cause }
 }
 
-fn number(row: &AnyRow, column: usize) -> Result<i64, StoreError> {
-    row.try_get(column).map_err(|error| corrupt(error.into()))
-}
-
 fn read(row: &AnyRow) -> Result<StoredTemplate, StoreError> {
-    let text: String = row.try_get(0).map_err(|error| corrupt(error.into()))?;
     Ok(StoredTemplate {
-        spec: serde_json::from_str(&text).map_err(|error| corrupt(error.into()))?,
-        version: u32::try_from(number(row, 1)?).map_err(|error| corrupt(error.into()))?,
-        created_ms: number(row, 2)?,
-        created_by: row.try_get(3).map_err(|error| corrupt(error.into()))?,
+        spec: serde_json::from_str(&row.text("document")?).map_err(|error| corrupt(error.into()))?,
+        version: u32::try_from(row.number("version")?).map_err(|error| corrupt(error.into()))?,
+        created_ms: row.number("created_ms")?,
+        created_by: row.text("created_by")?,
     })
 }

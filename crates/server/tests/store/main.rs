@@ -6,4 +6,5 @@ mod queue;
 mod rig;
 mod s3;
 mod schema;
+mod templates;
 mod values;
