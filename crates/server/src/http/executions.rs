@@ -99,6 +99,9 @@ pub(crate) async fn answer(
     let mut headers = accepted.headers();
     if mode == AnswerMode::Async {
         headers.insert(header::LOCATION, header_value(&format!("/v1/executions/{}", accepted.id)));
+        if let Some(draft) = &accepted.draft {
+            return Ok((StatusCode::ACCEPTED, headers, Json(draft)).into_response());
+        }
         let now = state.jobs.find(&accepted.id, Some(&accepted.owner)).await?.ok_or_else(unknown_execution)?;
         return Ok((StatusCode::ACCEPTED, headers, Json(now.execution)).into_response());
     }

@@ -32,6 +32,8 @@ pub(crate) struct Accepted {
     pub(crate) owner: TenantId,
     /// Its events, when it was begun here by this request.
     pub(crate) events: Option<EventLog>,
+    /// As it was when it was accepted, when it runs later.
+    pub(crate) draft: Option<Arc<Execution>>,
     replayed: bool,
 }
 
@@ -47,7 +49,7 @@ impl Accepted {
     }
 
     fn new(ticket: Ticket, owner: TenantId) -> Self {
-        Self { id: ticket.id, owner, events: Some(ticket.events), replayed: false }
+        Self { id: ticket.id, owner, events: Some(ticket.events), draft: None, replayed: false }
     }
 }
 
@@ -101,7 +103,8 @@ impl ServerState {
             if let Some(draft) = made {
                 tracing::Span::current().record("execution_id", draft.id.as_str());
                 let owner = spec.owner.clone();
-                return Ok(Accepted { id: draft.id.clone(), owner, events: None, replayed: false });
+                let id = draft.id.clone();
+                return Ok(Accepted { id, owner, events: None, draft: Some(draft), replayed: false });
             }
         }
         Err(busy_key())
@@ -158,7 +161,7 @@ impl ServerState {
         let target = self.earlier(attempt).await?;
         let Some(id) = target.as_deref().and_then(ExecutionId::parse) else { return Ok(None) };
         tracing::Span::current().record("execution_id", id.as_str());
-        Ok(Some(Accepted { id, owner: owner.clone(), events: None, replayed: true }))
+        Ok(Some(Accepted { id, owner: owner.clone(), events: None, draft: None, replayed: true }))
     }
 
     async fn submit_by(

@@ -59,10 +59,10 @@ pub(super) async fn run(jobs: Arc<Jobs>) {
 }
 
 impl Jobs {
-    /// How many jobs the engine could begin now, and one that waits at the door.
+    /// How many jobs the engine could begin now. None waits at its door: what is begun on record and has not run would be lost with this server.
     fn room(&self) -> usize {
         let load = self.engine.load();
-        let free = (load.capacity + 1).saturating_sub(load.running + load.queued);
+        let free = load.capacity.saturating_sub(load.running + load.queued);
         // Those that have ended and wait for the database count too: they are kept in memory until it has them.
         free.min((2 * load.capacity + 1).saturating_sub(self.local.lock().len()))
     }
