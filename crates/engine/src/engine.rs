@@ -609,12 +609,6 @@ impl Engine {
         Ok(())
     }
 
-    /// The clock of this engine.
-    #[must_use]
-    pub fn clock(&self) -> &dyn Clock {
-        &*self.0.means.clock
-    }
-
     /// Level and layers of this node's sandboxes.
     #[must_use]
     pub fn isolation(&self) -> crate::backend::BackendReport {
