@@ -9,7 +9,7 @@ use fumehood_engine::job::Priority;
 use sqlx::any::AnyRow;
 use sqlx::{Any, Transaction};
 
-use super::{Attempt, Columns, Database, KeptExecution, StoreError, executions, idempotency, webhooks};
+use super::{Attempt, Attempts, Columns, Database, KeptExecution, StoreError, executions, idempotency, webhooks};
 use crate::jobs::state::JobState;
 
 const TABLE: &str = "jobs";
@@ -106,6 +106,16 @@ impl Jobs {
     /// # Errors
     /// When the database does not take it.
     pub async fn add(&self, new: &NewJob, now_ms: i64) -> Result<bool, StoreError> {
+        let mut attempts = Attempts::default();
+        loop {
+            match self.add_once(new, now_ms).await {
+                Err(error) if attempts.again(&error).await => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn add_once(&self, new: &NewJob, now_ms: i64) -> Result<bool, StoreError> {
         let id = &new.draft.execution.id;
         let mut transaction = self.database.begin().await?;
         if let Some(key) = &new.key
@@ -173,6 +183,16 @@ impl Jobs {
     /// # Errors
     /// When the database does not answer. Whether it was written is then not known, and taking the step again tells.
     pub async fn step(&self, job: &Job, to: &JobState, end: Option<&End>) -> Result<bool, StoreError> {
+        let mut attempts = Attempts::default();
+        loop {
+            match self.step_once(job, to, end).await {
+                Err(error) if attempts.again(&error).await => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn step_once(&self, job: &Job, to: &JobState, end: Option<&End>) -> Result<bool, StoreError> {
         let id = job.id.as_str().to_owned();
         let from = Written::of(&job.state);
         let same_worker = if from.worker.is_some() { " AND worker = ?" } else { "" };

@@ -146,7 +146,7 @@ async fn a_form_nobody_offers_is_406() {
 
 #[tokio::test]
 async fn a_full_queue_is_429_with_a_time_to_come_back() {
-    let server = Server::with(|_, engine| (engine.max_concurrent, engine.queue_size) = (1, 0));
+    let server = Server::with(|server, engine| (engine.max_concurrent, server.jobs.max_waiting) = (1, 2));
     let running = server.hang().await;
     let answer = loop {
         let answer = server.post("/v1/executions", &[], &json!({"code": r#"["hang"]"#, "mode": "async"})).await;
