@@ -18,7 +18,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fumehood_server::store::{Database, DatabaseConfig, Kind};
+use fumehood_server::store::{Database, DatabaseConfig, Kind, StoreError};
 use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Executor as _};
 use tokio::time::Instant;
 
@@ -33,7 +33,15 @@ pub(crate) struct Place {
 impl Place {
     /// Opens it with the whole schema; each call is a process of its own, as far as the database can tell.
     pub(crate) async fn open(&self) -> Arc<Database> {
-        Arc::new(Database::connect(&self.config).await.expect("the database opens"))
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            match Database::connect(&self.config).await {
+                Ok(database) => return Arc::new(database),
+                // On a busy machine, signing in many times at once takes longer than a pool's patience.
+                Err(StoreError::Unavailable(_)) if Instant::now() < deadline => {}
+                Err(error) => panic!("the database does not open: {error:?}"),
+            }
+        }
     }
 }
 

@@ -5,6 +5,9 @@ use sqlx::{AssertSqlSafe, Executor as _};
 
 use crate::on_every_database;
 
+/// Id, long text, bytes, number, short text.
+type Written<'a> = (&'a str, Option<&'a str>, Option<&'a [u8]>, Option<i64>, Option<&'a str>);
+
 async fn table(database: &Database) {
     let text = "CREATE TABLE things (id {id} NOT NULL PRIMARY KEY, long_text {text}, raw {bytes}, n BIGINT, short VARCHAR(255)){table}";
     database.pool().execute(AssertSqlSafe(database.kind().dialect(text))).await.unwrap();
@@ -16,7 +19,7 @@ on_every_database! {
         table(&database).await;
         let long = "0123456789abcdef".repeat(1 << 16);
         let every_byte: Vec<u8> = (0..=255).collect();
-        let rows: [(&str, Option<&str>, Option<&[u8]>, Option<i64>, Option<&str>); 7] = [
+        let rows: [Written<'_>; 7] = [
             ("plain", Some("text"), Some(b"bytes"), Some(1), Some("s")),
             ("null", None, None, None, None),
             ("empty", Some(""), Some(b""), Some(0), Some("")),
