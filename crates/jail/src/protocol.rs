@@ -76,9 +76,10 @@ pub struct JailSpec {
 pub struct ZygoteSpec {
     /// Unique among the zygotes of this jailer.
     pub id: u64,
-    /// Zygotes of a family have a uid in common, which no other family has: a zygote can enter the sandboxes that were made for its own.
+    /// Number of its kind. Zygotes of a kind have a uid in common, which no other kind has: a zygote can enter the sandboxes that were made for its kind.
+    // Not `kind`, by which requests are told apart.
     #[serde(default)]
-    pub family: u32,
+    pub kind_number: u32,
     /// Name of its cgroup: letters, digits, `_` and `-`.
     pub name: String,
     /// What its root consists of; that of the sandboxes forked from it.

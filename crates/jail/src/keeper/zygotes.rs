@@ -26,7 +26,7 @@ impl State {
             return Err(JailError::new(Step::StartZygote, "", "this jailer leaves layers out"));
         }
         check_name(&spec.name)?;
-        let uid = match self.zygote_uids.get(&spec.family) {
+        let uid = match self.zygote_uids.get(&spec.kind_number) {
             Some(uid) => *uid,
             None if self.zygote_uids.len() >= MOST_KINDS => {
                 return Err(JailError::new(Step::StartZygote, "", "too many kinds of zygotes"));
@@ -34,7 +34,7 @@ impl State {
             // Kept for good: sandboxes of this kind may outlive its zygotes.
             None => {
                 let uid = self.take_uid()?;
-                self.zygote_uids.insert(spec.family, uid);
+                self.zygote_uids.insert(spec.kind_number, uid);
                 uid
             }
         };

@@ -213,7 +213,7 @@ impl Rig {
         root.push(RootEntry::Bind { source: binary.display().to_string(), target: "/opt/zygote".to_owned() });
         let spec = ZygoteSpec {
             id,
-            family: 0,
+            kind_number: 0,
             name: format!("zygote-{id}"),
             root,
             disk_bytes: 1 << 20,

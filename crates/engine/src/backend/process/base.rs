@@ -95,7 +95,7 @@ impl Base {
         let limits = Limits { memory_bytes: config.memory_bytes, ..ordinary.limits };
         ZygoteSpec {
             id: 0,
-            family: kind,
+            kind_number: kind,
             name: String::new(),
             root: self.root.clone(),
             disk_bytes: 64 << 20,
