@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 
+use crate::admission::{Admission, Entrance, Full, Place};
 use crate::artifacts::ArtifactStore;
 use crate::backend::Backend;
 use crate::clock::Clock;
@@ -18,7 +19,7 @@ use crate::config::EngineConfig;
 use crate::driver::{self, Job, Means, Remains, Running};
 use crate::event::{EventBody, EventLog};
 use crate::execution::{Execution, Status};
-use crate::ids::{ExecutionId, IdSource, SessionId};
+use crate::ids::{ExecutionId, IdSource, SessionId, TenantId};
 use crate::input::InputError;
 use crate::output::OutputPage;
 use crate::pool::{Pool, PoolStatus};
@@ -74,6 +75,8 @@ pub struct ListFilter {
     pub limit: usize,
     /// Only those of this session.
     pub session: Option<SessionId>,
+    /// Only those of this owner.
+    pub owner: Option<TenantId>,
     /// Only those older than this one (the cursor of the page before).
     pub before: Option<ExecutionId>,
 }
@@ -102,9 +105,6 @@ struct Inner {
     sessions: Mutex<BTreeMap<SessionId, Arc<Session>>>,
     ids: Arc<dyn IdSource>,
     records: Mutex<Records>,
-    /// A permit for each MiB of memory that limits may still add up to.
-    memory: Arc<Semaphore>,
-    queued: AtomicUsize,
     draining: AtomicBool,
     ended: Notify,
 }
@@ -112,18 +112,6 @@ struct Inner {
 fn open_sessions(sessions: &BTreeMap<SessionId, Arc<Session>>) -> usize {
     sessions.values().filter(|session| !session.state().is_final()).count()
 }
-
-/// Takes one off the queue when it goes, even by a panic. It was put there before.
-struct Queued<'a>(&'a AtomicUsize);
-
-impl Drop for Queued<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// A place and the memory for it.
-type Place = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 /// What an execution holds until nothing is left of its sandbox, which may be after its answer: others must not get the memory before.
 struct Rest {
@@ -165,9 +153,8 @@ impl Engine {
         let shared = shared.transpose()?;
         let pool = config.pool.clone().map(|pool| Pool::start(pool, Arc::clone(&backend)));
         Ok(Self(Arc::new(Inner {
-            memory: Arc::new(Semaphore::new(mebibytes(config.memory_bytes) as usize)),
             means: Arc::new(Means {
-                places: Arc::new(Semaphore::new(config.max_concurrent)),
+                admission: Admission::new(config.max_concurrent, mebibytes(config.memory_bytes)),
                 running: Arc::default(),
                 config,
                 backend,
@@ -179,7 +166,6 @@ impl Engine {
             sessions: Mutex::default(),
             ids,
             records: Mutex::default(),
-            queued: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             ended: Notify::new(),
         })))
@@ -200,13 +186,11 @@ impl Engine {
             let message = format!("must be at most {most}, which is all that this node gives to executions at once");
             return Err(FieldError::new("limits.memory_mb", message).into());
         }
-        let queued = inner.queued.fetch_add(1, Ordering::AcqRel);
-        let free = inner.means.places.available_permits();
-        if queued >= inner.means.config.queue_size + free {
-            inner.queued.fetch_sub(1, Ordering::AcqRel);
+        let entrance = inner.means.admission.enter(&spec.owner, wanted, inner.means.config.queue_size);
+        let entrance = entrance.map_err(|Full { waiting: queued }| {
             metrics::counter!("fumehood_executions_refused_total", "reason" => "queue_full").increment(1);
-            return Err(SubmitError::Busy { queued, retry_after: Duration::from_secs(1) });
-        }
+            SubmitError::Busy { queued, retry_after: Duration::from_secs(1) }
+        })?;
         let id = inner.ids.execution();
         let record = Arc::new(Record::new(id.clone(), None, &spec, inner.means.clock.stamp()));
         inner.records.lock().by_id.insert(id.clone(), Arc::clone(&record));
@@ -215,7 +199,7 @@ impl Engine {
         let accepted = Instant::now();
         let run = async move {
             let (kept, runner) = (Arc::clone(&record), engine.clone());
-            let run = async move { runner.run(&record, &spec, accepted).await };
+            let run = async move { runner.run(&record, &spec, entrance, accepted).await };
             // In a task of its own, so that even a bug in it ends in an outcome and nobody waits for ever.
             let ended = tokio::spawn(tracing::Instrument::in_current_span(run)).await;
             let (execution, rest) = ended.unwrap_or_else(|error| {
@@ -273,12 +257,13 @@ impl Engine {
         self.0.sessions.lock().values().rev().cloned().collect()
     }
 
-    /// Accepts an execution in a session, after those that run and wait there. Must be called on a tokio runtime.
+    /// Accepts an execution in a session, after those that run and wait there; it is its session's owner's. Must be called on a tokio runtime.
     ///
     /// # Errors
     /// When it is refused; nothing ran then and nothing is kept.
     pub fn submit_to(&self, session: &Session, spec: ExecutionSpec, wait: bool) -> Result<Ticket, SubmitError> {
         let inner = &self.0;
+        let spec = ExecutionSpec { owner: session.owner().clone(), ..spec };
         if inner.draining.load(Ordering::Acquire) {
             return Err(SubmitError::Draining);
         }
@@ -309,28 +294,24 @@ impl Engine {
         Ok(Ticket { id, events: record.log.clone() })
     }
 
-    async fn run(&self, record: &Arc<Record>, spec: &ExecutionSpec, accepted: Instant) -> (Execution, Option<Rest>) {
+    async fn run(
+        &self,
+        record: &Arc<Record>,
+        spec: &ExecutionSpec,
+        entrance: Entrance,
+        accepted: Instant,
+    ) -> (Execution, Option<Rest>) {
         let inner = &self.0;
-        let place = {
-            let _queued = Queued(&inner.queued);
-            tokio::select! {
-                biased;
-                () = record.cancel.cancelled() => None,
-                place = self.place(spec) => place,
-            }
+        let place = tokio::select! {
+            biased;
+            () = record.cancel.cancelled() => None,
+            place = entrance => Some(place),
         };
         let Some(place) = place else { return (record.never_ran(inner.means.clock.stamp()), None) };
         let running = Running::new(&inner.means);
         let job = Job { means: &inner.means, record, spec, queued: accepted.elapsed() };
         let (execution, remains) = driver::drive(job).await;
         (execution, Some(Rest { remains, _place: place, _running: running }))
-    }
-
-    /// A place and the memory for it, in the order of asking.
-    async fn place(&self, spec: &ExecutionSpec) -> Option<Place> {
-        let place = Arc::clone(&self.0.means.places).acquire_owned().await.ok()?;
-        let memory = Arc::clone(&self.0.memory).acquire_many_owned(mebibytes(spec.limits.memory_bytes)).await.ok()?;
-        Some((place, memory))
     }
 
     fn finish(&self, record: &Record, execution: Execution) {
@@ -390,6 +371,9 @@ impl Engine {
             if filter.before.as_ref().is_some_and(|before| id >= before) {
                 continue;
             }
+            if filter.owner.as_ref().is_some_and(|owner| record.owner != *owner) {
+                continue;
+            }
             let of_session = filter.session.as_ref().is_none_or(|id| record.session().as_ref() == Some(id));
             if of_session && filter.status.is_none_or(|status| record.status() == status) {
                 if page.len() == filter.limit {
@@ -400,6 +384,53 @@ impl Engine {
             }
         }
         (page, None)
+    }
+
+    /// Whose an execution is, if it is kept.
+    #[must_use]
+    pub fn owner_of(&self, id: &ExecutionId) -> Option<TenantId> {
+        self.0.records.lock().by_id.get(id).map(|record| record.owner.clone())
+    }
+
+    /// Bytes of an owner's: what is kept of ended executions with their artifacts, and the disks that open sessions were promised.
+    #[must_use]
+    pub fn bytes_of(&self, owner: &TenantId) -> u64 {
+        let own: Vec<_> = {
+            let records = self.0.records.lock();
+            let own = records.finished.iter().filter_map(|(id, bytes)| {
+                let record = records.by_id.get(id).filter(|record| record.owner == *owner)?;
+                Some((*bytes, Arc::clone(record)))
+            });
+            own.collect()
+        };
+        let kept: u64 = own
+            .iter()
+            .map(|(bytes, record)| {
+                let artifacts: u64 = record.snapshot().artifacts.iter().map(|artifact| artifact.size).sum();
+                *bytes as u64 + artifacts
+            })
+            .sum();
+        let sessions = self.0.sessions.lock();
+        let open = sessions.values().filter(|session| session.owner() == owner && !session.state().is_final());
+        kept + open.map(|session| session.spec.base.limits.disk_bytes).sum::<u64>()
+    }
+
+    /// Ends everything of an owner's that runs, waits or is open.
+    pub fn end_all_of(&self, owner: &TenantId, reason: &str) {
+        let open: Vec<Arc<Record>> = {
+            let records = self.0.records.lock();
+            let own = records.by_id.values().filter(|record| record.owner == *owner && !record.status().is_final());
+            own.cloned().collect()
+        };
+        open.iter().for_each(Record::cancel);
+        let sessions: Vec<_> = self.sessions().into_iter().filter(|session| session.owner() == owner).collect();
+        sessions.iter().for_each(|session| session.close(reason));
+    }
+
+    /// The clock that it goes by.
+    #[must_use]
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.0.means.clock)
     }
 
     /// The session that an execution belongs to, if it is kept and belongs to one.
@@ -441,7 +472,7 @@ impl Engine {
         let running = self.0.means.running.load(Ordering::Acquire);
         Load {
             running,
-            queued: self.0.queued.load(Ordering::Acquire),
+            queued: self.0.means.admission.waiting(),
             sessions: open_sessions(&self.0.sessions.lock()),
             capacity: self.0.means.config.max_concurrent,
             draining: self.0.draining.load(Ordering::Acquire),
@@ -501,9 +532,9 @@ impl Engine {
     }
 }
 
-/// Whole MiB, rounded up; no machine has more than fit.
-fn mebibytes(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(1 << 20)).unwrap_or(u32::MAX)
+/// Whole MiB, rounded up.
+fn mebibytes(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
 }
 
 impl Records {

@@ -8,6 +8,7 @@
 //!
 //! Everything about the kernel is in `fumehood-jail`; everything about HTTP is in `fumehood-server`.
 
+mod admission;
 pub mod artifacts;
 pub mod backend;
 pub mod clock;

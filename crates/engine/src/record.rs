@@ -12,7 +12,7 @@ use crate::event::{EventBody, EventLog};
 use crate::execution::{
     Execution, ExecutionError, Fault, Isolation, JsonMap, Metrics, Notice, Outcome, Output, PolicyReport, Status,
 };
-use crate::ids::{ExecutionId, SessionId};
+use crate::ids::{ExecutionId, SessionId, TenantId};
 use crate::input::Input;
 use crate::output::{Kept, OutputBudget, OutputPage};
 use crate::spec::ExecutionSpec;
@@ -33,6 +33,8 @@ type Turn = Box<dyn FnOnce(&Arc<Record>) + Send>;
 /// One execution: its events, its cancellation and its state so far.
 pub(crate) struct Record {
     pub(crate) id: ExecutionId,
+    /// Whose it is.
+    pub(crate) owner: TenantId,
     pub(crate) log: EventLog,
     pub(crate) cancel: CancellationToken,
     /// Its standard input.
@@ -96,6 +98,7 @@ impl Record {
         let (stdout, stderr) = (Kept::new(spec.limits.output_bytes), Kept::new(spec.limits.output_bytes));
         Self {
             id,
+            owner: spec.owner.clone(),
             log: EventLog::default(),
             cancel: CancellationToken::new(),
             input: Input::new(spec.stdin.clone(), spec.stdin_open),

@@ -30,7 +30,7 @@ use crate::clock::Clock;
 use crate::driver::{self, Job, Live, Means, Running, Site};
 use crate::execution::{Execution, ExecutionError, Fault, Isolation, JsonMap, Notice, Outcome, Status};
 use crate::files;
-use crate::ids::{ExecutionId, SessionId};
+use crate::ids::{ExecutionId, SessionId, TenantId};
 use crate::record::{Completion, Record};
 use crate::spec::{ExecutionSpec, SessionSpec};
 
@@ -222,6 +222,12 @@ impl Session {
         let task = Task { session: Arc::clone(&session), means, received };
         tokio::spawn(task.run());
         session
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn owner(&self) -> &TenantId {
+        &self.spec.base.owner
     }
 
     /// As it is now.
@@ -704,11 +710,12 @@ impl Task {
             state.info.state = SessionState::Running;
             state.info.running = Some(record.id.clone());
         }
-        // Sessions share the processors with everybody else.
+        // Sessions share the processors with everybody else. Their memory is not counted: most are idle.
+        let entrance = self.means.admission.enter(session.owner(), 0, usize::MAX);
         let place = tokio::select! {
             biased;
             () = record.cancel.cancelled() => None,
-            place = Arc::clone(&self.means.places).acquire_owned() => place.ok(),
+            place = async { Some(entrance.ok()?.await) } => place,
         };
         let Some(_place) = place else {
             self.rest();

@@ -19,10 +19,11 @@ use fumehood_wire::{
 };
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
+use crate::admission::Admission;
 use crate::artifacts::ArtifactStore;
 use crate::backend::{
     Backend, BackendReport, Control, Counters, Ended, ExitReport, Guest, Sandbox, SandboxSpec, StartError, open_gate,
@@ -81,7 +82,7 @@ pub(crate) struct Means {
     /// The operator's folder that sandboxes see.
     pub(crate) shared: Option<Arc<OwnedFd>>,
     /// Executions that may run at once, those of sessions included.
-    pub(crate) places: Arc<Semaphore>,
+    pub(crate) admission: Admission,
     /// How many do.
     pub(crate) running: Arc<AtomicUsize>,
 }
