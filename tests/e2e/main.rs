@@ -18,4 +18,5 @@ mod seeds;
 mod server;
 mod sessions;
 mod sockets;
+mod tenants;
 mod user;

@@ -96,6 +96,11 @@ impl Admission {
         self.0.lock().waiting
     }
 
+    /// How many of an owner's wait.
+    pub(crate) fn waiting_of(&self, owner: &TenantId) -> usize {
+        self.0.lock().queues.get(owner).map_or(0, |queue| queue.waiters.len())
+    }
+
     /// Asks for a place with `memory` MiB. At most `most` may wait; an owner that has less than its share of the queue is let in even then, so that none
     /// can keep the others out by filling it.
     ///

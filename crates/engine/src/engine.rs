@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -23,6 +23,7 @@ use crate::ids::{ExecutionId, IdSource, SessionId, TenantId};
 use crate::input::InputError;
 use crate::output::OutputPage;
 use crate::pool::{Pool, PoolStatus};
+use crate::quota::{Accounting, Claim, Held, OverQuota};
 use crate::record::{Completion, Record, Stream};
 use crate::session::{Session, SessionError};
 use crate::spec::{ExecutionSpec, FieldError, SessionSpec};
@@ -49,6 +50,9 @@ pub enum SubmitError {
     /// The session it is for cannot run it.
     #[error(transparent)]
     Session(#[from] SessionError),
+    /// Its owner has used up what it may.
+    #[error(transparent)]
+    OverQuota(#[from] OverQuota),
     /// The server is shutting down.
     #[error("the server is shutting down")]
     Draining,
@@ -105,6 +109,7 @@ struct Inner {
     sessions: Mutex<BTreeMap<SessionId, Arc<Session>>>,
     ids: Arc<dyn IdSource>,
     records: Mutex<Records>,
+    accounting: OnceLock<Arc<dyn Accounting>>,
     draining: AtomicBool,
     ended: Notify,
 }
@@ -166,9 +171,29 @@ impl Engine {
             sessions: Mutex::default(),
             ids,
             records: Mutex::default(),
+            accounting: OnceLock::new(),
             draining: AtomicBool::new(false),
             ended: Notify::new(),
         })))
+    }
+
+    /// Has somebody keep the books. Only the first is heard, and only of what begins after this.
+    pub fn keep_books(&self, accounting: Arc<dyn Accounting>) {
+        self.0.accounting.set(accounting).ok();
+    }
+
+    fn admit(&self, owner: &TenantId, claim: Claim, held: &dyn Fn(Held) -> u64) -> Result<(), OverQuota> {
+        let admitted = self.0.accounting.get().map_or(Ok(()), |accounting| accounting.admit(owner, claim, held));
+        if admitted.is_err() {
+            metrics::counter!("fumehood_executions_refused_total", "reason" => "quota").increment(1);
+        }
+        admitted
+    }
+
+    fn undo(&self, owner: &TenantId, claim: Claim) {
+        if let Some(accounting) = self.0.accounting.get() {
+            accounting.undo(owner, claim);
+        }
     }
 
     /// Accepts an execution; it runs as soon as there is a place. Must be called on a tokio runtime.
@@ -186,8 +211,10 @@ impl Engine {
             let message = format!("must be at most {most}, which is all that this node gives to executions at once");
             return Err(FieldError::new("limits.memory_mb", message).into());
         }
+        self.admit(&spec.owner, Claim::Execution, &|what| self.held_by(&spec.owner, what))?;
         let entrance = inner.means.admission.enter(&spec.owner, wanted, inner.means.config.queue_size);
         let entrance = entrance.map_err(|Full { waiting: queued }| {
+            self.undo(&spec.owner, Claim::Execution);
             metrics::counter!("fumehood_executions_refused_total", "reason" => "queue_full").increment(1);
             SubmitError::Busy { queued, retry_after: Duration::from_secs(1) }
         })?;
@@ -240,7 +267,14 @@ impl Engine {
             };
             sessions.remove(&oldest);
         }
-        let session = Session::start(inner.ids.session(), spec, Arc::clone(&inner.means));
+        let (owner, disk_bytes) = (spec.base.owner.clone(), spec.base.limits.disk_bytes);
+        self.admit(&owner, Claim::Session { disk_bytes }, &|what| self.held_with(&sessions, &owner, what))?;
+        let books = inner.accounting.get().cloned();
+        let session = Session::start(inner.ids.session(), spec, Arc::clone(&inner.means), move |session| {
+            if let Some(books) = books {
+                books.session_ended(session.owner(), &session.info());
+            }
+        });
         sessions.insert(session.id.clone(), Arc::clone(&session));
         Ok(session)
     }
@@ -273,6 +307,7 @@ impl Engine {
             metrics::counter!("fumehood_executions_refused_total", "reason" => "queue_full").increment(1);
             return Err(SubmitError::Busy { queued, retry_after: Duration::from_secs(1) });
         }
+        self.admit(&spec.owner, Claim::InSession, &|what| self.held_by(&spec.owner, what))?;
         let id = inner.ids.execution();
         let record = Arc::new(Record::new(id.clone(), Some(session.id.clone()), &spec, inner.means.clock.stamp()));
         let engine = self.clone();
@@ -289,6 +324,7 @@ impl Engine {
             inner.records.lock().by_id.remove(&id);
             // What would end it holds it.
             record.begin();
+            self.undo(&record.owner, Claim::InSession);
             return Err(refused.into());
         }
         Ok(Ticket { id, events: record.log.clone() })
@@ -333,6 +369,10 @@ impl Engine {
         let mut execution = execution;
         record.within_budget(&mut execution);
         let execution = Arc::new(execution);
+        // Before its caller knows, who may come again at once.
+        if let Some(accounting) = inner.accounting.get() {
+            accounting.execution_ended(&record.owner, &execution);
+        }
         record.finish(Arc::clone(&execution));
         record.log.push(EventBody::Result(execution));
         let evicted = inner.records.lock().retain_within(id, record.size(), &inner.means.config);
@@ -392,9 +432,28 @@ impl Engine {
         self.0.records.lock().by_id.get(id).map(|record| record.owner.clone())
     }
 
-    /// Bytes of an owner's: what is kept of ended executions with their artifacts, and the disks that open sessions were promised.
+    /// How much there is of an owner's at the moment.
     #[must_use]
-    pub fn bytes_of(&self, owner: &TenantId) -> u64 {
+    pub fn held_by(&self, owner: &TenantId, what: Held) -> u64 {
+        self.held_with(&self.0.sessions.lock(), owner, what)
+    }
+
+    fn held_with(&self, sessions: &BTreeMap<SessionId, Arc<Session>>, owner: &TenantId, what: Held) -> u64 {
+        let open = sessions.values().filter(|session| session.owner() == owner && !session.state().is_final());
+        match what {
+            Held::Sessions => open.count() as u64,
+            Held::Waiting => {
+                let for_a_place = self.0.means.admission.waiting_of(owner);
+                (for_a_place + open.map(|session| session.queued()).sum::<usize>()) as u64
+            }
+            Held::Bytes => {
+                open.map(|session| session.spec.base.limits.disk_bytes).sum::<u64>() + self.kept_bytes_of(owner)
+            }
+        }
+    }
+
+    /// Bytes of ended executions of an owner's that are kept, with their artifacts.
+    fn kept_bytes_of(&self, owner: &TenantId) -> u64 {
         let own: Vec<_> = {
             let records = self.0.records.lock();
             let own = records.finished.iter().filter_map(|(id, bytes)| {
@@ -403,16 +462,11 @@ impl Engine {
             });
             own.collect()
         };
-        let kept: u64 = own
-            .iter()
-            .map(|(bytes, record)| {
-                let artifacts: u64 = record.snapshot().artifacts.iter().map(|artifact| artifact.size).sum();
-                *bytes as u64 + artifacts
-            })
-            .sum();
-        let sessions = self.0.sessions.lock();
-        let open = sessions.values().filter(|session| session.owner() == owner && !session.state().is_final());
-        kept + open.map(|session| session.spec.base.limits.disk_bytes).sum::<u64>()
+        let sizes = own.iter().map(|(bytes, record)| {
+            let artifacts: u64 = record.snapshot().artifacts.iter().map(|artifact| artifact.size).sum();
+            *bytes as u64 + artifacts
+        });
+        sizes.sum()
     }
 
     /// Ends everything of an owner's that runs, waits or is open.

@@ -26,6 +26,7 @@ pub mod image;
 pub mod input;
 pub mod output;
 pub mod pool;
+pub mod quota;
 mod record;
 pub mod refusals;
 pub mod runner;

@@ -179,8 +179,13 @@ enum Command {
 }
 
 impl Session {
-    /// A session that starts itself. Must be called on a tokio runtime.
-    pub(crate) fn start(id: SessionId, spec: SessionSpec, means: Arc<Means>) -> Arc<Self> {
+    /// A session that starts itself; `end` is told when nothing is left of it. Must be called on a tokio runtime.
+    pub(crate) fn start(
+        id: SessionId,
+        spec: SessionSpec,
+        means: Arc<Means>,
+        end: impl FnOnce(&Self) + Send + 'static,
+    ) -> Arc<Self> {
         let (commands, received) = mpsc::unbounded_channel();
         let now = means.clock.stamp();
         let expires_at = means.clock.stamp_after(spec.ttl);
@@ -220,7 +225,7 @@ impl Session {
             gone: watch::Sender::new(false),
         });
         let task = Task { session: Arc::clone(&session), means, received };
-        tokio::spawn(task.run());
+        tokio::spawn(task.run(end));
         session
     }
 
@@ -474,7 +479,7 @@ enum Seen {
 }
 
 impl Task {
-    async fn run(mut self) {
+    async fn run(mut self, end: impl FnOnce(&Session)) {
         let begun = self.begin().await;
         if let Err(error) = &begun {
             tracing::error!(session = %self.session.id, %error, "a session could not be started");
@@ -496,6 +501,7 @@ impl Task {
             state.place = None;
         }
         self.refuse_the_rest().await;
+        end(&self.session);
         self.session.gone.send_replace(true);
     }
 

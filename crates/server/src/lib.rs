@@ -8,7 +8,7 @@
 //! that each of them carries the request's id. Nothing here owns an execution: a client that goes away leaves it running.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use fumehood_engine::Engine;
@@ -26,6 +26,7 @@ pub mod queue;
 mod serve;
 pub mod store;
 mod tagged;
+mod tenancy;
 
 pub use config::{ApiKey, ApiKeyError, ListenError, ServerConfig};
 pub use http::paths;
@@ -34,6 +35,10 @@ pub use serve::serve;
 
 use http::idempotency::Replays;
 use store::Store;
+use tenancy::Tenancy;
+
+/// Sessions that end with the server get so long to be gone.
+const SESSIONS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What every handler sees.
 pub struct ServerState {
@@ -41,17 +46,21 @@ pub struct ServerState {
     engine: Engine,
     metrics: PrometheusHandle,
     store: Store,
+    tenancy: Tenancy,
     replays: Mutex<Replays<ExecutionId>>,
     session_replays: Mutex<Replays<SessionId>>,
     started: Instant,
 }
 
 impl ServerState {
-    /// State of a server in front of `engine`, which keeps things in `store`; `metrics` comes from [`metrics::install`].
+    /// State of a server in front of `engine`, which keeps things in `store`; `metrics` comes from [`metrics::install`]. Must be called on a tokio
+    /// runtime. [`Self::close`] ends it.
     #[must_use]
     pub fn new(config: ServerConfig, engine: Engine, metrics: PrometheusHandle, store: Store) -> Arc<Self> {
+        let tenancy = Tenancy::start(&store, &engine, config.audit_keep_days);
         Arc::new(Self {
             config,
+            tenancy,
             engine,
             metrics,
             store,
@@ -59,6 +68,19 @@ impl ServerState {
             session_replays: Mutex::default(),
             started: Instant::now(),
         })
+    }
+}
+
+impl ServerState {
+    /// Writes what waits to be written: the audit log, counters. Called when the engine is shut down and the last answers are given.
+    pub async fn close(&self) {
+        // Their ends are part of it.
+        let sessions = self.engine.sessions();
+        let closing = futures::future::join_all(sessions.iter().map(|session| session.ended()));
+        if tokio::time::timeout(SESSIONS_PATIENCE, closing).await.is_err() {
+            tracing::warn!("sessions that do not end are left to their keeper");
+        }
+        self.tenancy.close().await;
     }
 }
 

@@ -18,6 +18,7 @@ use utoipa::ToSchema;
 
 use super::Shared;
 use super::accept::{Form, negotiate};
+use super::auth::Principal;
 use super::body::JsonBody;
 use super::error::{ApiError, ErrorBody};
 use super::idempotency::KeyParam;
@@ -57,6 +58,7 @@ const CANCEL_WAIT: Duration = Duration::from_secs(5);
 )]
 pub(crate) async fn create(
     State(state): State<Shared>,
+    principal: Principal,
     headers: HeaderMap,
     key: KeyParam,
     body: JsonBody<ExecutionRequest>,
@@ -64,7 +66,7 @@ pub(crate) async fn create(
     let form = negotiate(&headers, &[Form::Json, Form::Sse, Form::Ndjson])?;
     let mode = body.value.mode;
     let spec = body.value.validate(&state.config.limits)?;
-    let accepted = state.submit(spec, key.with_body(body.sha256))?;
+    let accepted = state.submit(&principal, spec, key.with_body(body.sha256))?;
     answer(&state, &accepted, mode, form).await
 }
 
@@ -195,10 +197,15 @@ pub(crate) struct ExecutionPage {
     ),
     responses((status = 200, description = "A page", body = ExecutionPage), Refusals),
 )]
-pub(crate) async fn list(State(state): State<Shared>, query: Pairs) -> Result<Json<ExecutionPage>, ApiError> {
+pub(crate) async fn list(
+    State(state): State<Shared>,
+    principal: Principal,
+    query: Pairs,
+) -> Result<Json<ExecutionPage>, ApiError> {
     let [status, session_id, limit, cursor] = query.take(["status", "session_id", "limit", "cursor"])?;
     let limit = limit.map_or(Some(50), |text| text.parse().ok().filter(|limit| (1..=1000).contains(limit)));
     let filter = ListFilter {
+        owner: Some(principal.tenant),
         status: status.as_deref().map(parse_status).transpose()?,
         limit: limit.ok_or_else(|| ApiError::invalid("limit", "must be between 1 and 1000"))?,
         // What cannot be an id has no executions.

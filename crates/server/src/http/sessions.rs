@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 
 use super::Shared;
 use super::accept::{Form, negotiate};
+use super::auth::Principal;
 use super::body::JsonBody;
 use super::error::{ApiError, ErrorBody};
 use super::executions::answer;
@@ -30,11 +31,12 @@ use crate::openapi::{EventObject, Refusals, RunRefusals};
         headers(("Location" = String, description = "Where to read it"))), Refusals, RunRefusals))]
 pub(crate) async fn create(
     State(state): State<Shared>,
+    principal: Principal,
     key: KeyParam,
     body: JsonBody<SessionRequest>,
 ) -> Result<Response, ApiError> {
     let spec = body.value.validate(&state.config.limits)?;
-    let (session, replayed) = state.open_session(spec, key.with_body(body.sha256))?;
+    let (session, replayed) = state.open_session(&principal, spec, key.with_body(body.sha256))?;
     let mut headers = HeaderMap::new();
     headers.insert(header::LOCATION, header_value(&format!("/v1/sessions/{}", session.id)));
     if replayed {
@@ -54,10 +56,15 @@ pub(crate) struct SessionPage {
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions",
     params(("state" = Option<SessionState>, Query, description = "Only those in this state")),
     responses((status = 200, description = "Sessions", body = SessionPage), Refusals))]
-pub(crate) async fn list(State(state): State<Shared>, query: Pairs) -> Result<Json<SessionPage>, ApiError> {
+pub(crate) async fn list(
+    State(state): State<Shared>,
+    principal: Principal,
+    query: Pairs,
+) -> Result<Json<SessionPage>, ApiError> {
     let [wanted] = query.take(["state"])?;
     let wanted = wanted.as_deref().map(parse_state).transpose()?;
-    let sessions = state.engine.sessions().into_iter().map(|session| session.info());
+    let own = state.engine.sessions().into_iter().filter(|session| *session.owner() == principal.tenant);
+    let sessions = own.map(|session| session.info());
     let sessions = sessions.filter(|session| wanted.is_none_or(|wanted| session.state == wanted)).collect();
     Ok(Json(SessionPage { sessions }))
 }
@@ -102,6 +109,7 @@ pub(crate) async fn delete(SessionParam(session): SessionParam) -> Json<SessionI
 pub(crate) async fn execute(
     State(state): State<Shared>,
     SessionParam(session): SessionParam,
+    principal: Principal,
     query: Pairs,
     headers: HeaderMap,
     key: KeyParam,
@@ -112,7 +120,7 @@ pub(crate) async fn execute(
     let form = negotiate(&headers, &[Form::Json, Form::Sse, Form::Ndjson])?;
     let mode = body.value.mode;
     let spec = body.value.validate_within(&session.spec, &state.config.limits)?;
-    let accepted = state.submit_to(&session, spec, wait, key.with_body(body.sha256))?;
+    let accepted = state.submit_to(&principal, &session, spec, wait, key.with_body(body.sha256))?;
     answer(&state, &accepted, mode, form).await
 }
 

@@ -9,11 +9,15 @@ use fumehood_engine::event::EventLog;
 use fumehood_engine::ids::ExecutionId;
 use fumehood_engine::session::Session;
 use fumehood_engine::spec::{ExecutionSpec, SessionSpec};
+use sha2::{Digest, Sha256};
 use tracing::Instrument;
 
+use super::auth::Principal;
 use super::error::ApiError;
 use super::idempotency::Attempt;
 use crate::ServerState;
+use crate::config::hex;
+use crate::tenancy::Deed;
 
 const EXECUTION_ID: HeaderName = HeaderName::from_static("x-execution-id");
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
@@ -43,29 +47,48 @@ pub(crate) fn header_value(text: &str) -> HeaderValue {
 }
 
 impl ServerState {
+    /// Notes in the audit log what `who` did.
+    pub(crate) fn note(&self, who: &Principal, deed: Deed<'_>) {
+        self.tenancy.journal.note(who, deed);
+    }
+
     /// Submits `spec`, or finds the execution that the same request began before.
-    pub(crate) fn submit(&self, spec: ExecutionSpec, attempt: Option<Attempt>) -> Result<Accepted, ApiError> {
-        self.submit_by(spec, attempt, |spec| Ok(self.engine.submit(spec)?))
+    pub(crate) fn submit(
+        &self,
+        who: &Principal,
+        spec: ExecutionSpec,
+        attempt: Option<Attempt>,
+    ) -> Result<Accepted, ApiError> {
+        self.submit_by(who, spec, attempt, |spec| Ok(self.engine.submit(spec)?))
     }
 
     /// The same for a session.
     pub(crate) fn submit_to(
         &self,
+        who: &Principal,
         session: &Session,
         spec: ExecutionSpec,
         wait: bool,
         attempt: Option<Attempt>,
     ) -> Result<Accepted, ApiError> {
-        self.submit_by(spec, attempt, |spec| Ok(self.engine.submit_to(session, spec, wait)?))
+        self.submit_by(who, spec, attempt, |spec| Ok(self.engine.submit_to(session, spec, wait)?))
     }
 
     /// Opens a session, or finds the one that the same request opened before; and whether it was found.
     pub(crate) fn open_session(
         &self,
-        spec: SessionSpec,
+        who: &Principal,
+        mut spec: SessionSpec,
         attempt: Option<Attempt>,
     ) -> Result<(Arc<Session>, bool), ApiError> {
-        let Some(attempt) = attempt else { return Ok((self.engine.open_session(spec)?, false)) };
+        spec.base.owner = who.tenant.clone();
+        let policy = spec.base.policy.clone();
+        let open = || {
+            let session = self.engine.open_session(spec)?;
+            self.note(who, Deed::new("session.opened", session.id.as_str()).outcome("accepted").policy(&policy));
+            Ok::<_, ApiError>(session)
+        };
+        let Some(attempt) = attempt else { return Ok((open()?, false)) };
         // Held until the session is remembered: a duplicate that comes meanwhile must find it.
         let mut replays = self.session_replays.lock();
         let earlier = replays.find(&attempt)?.cloned();
@@ -73,19 +96,20 @@ impl ServerState {
             return Ok((kept, true));
         }
         replays.forget(&attempt);
-        let session = self.engine.open_session(spec)?;
+        let session = open()?;
         replays.remember(attempt, session.id.clone());
         Ok((session, false))
     }
 
     fn submit_by(
         &self,
+        who: &Principal,
         spec: ExecutionSpec,
         attempt: Option<Attempt>,
         submit: impl FnOnce(ExecutionSpec) -> Result<Ticket, ApiError>,
     ) -> Result<Accepted, ApiError> {
         let accepted = match attempt {
-            None => self.begin(spec, submit)?,
+            None => self.begin(who, spec, submit)?,
             Some(attempt) => {
                 // Held until the execution is remembered: a duplicate that comes meanwhile must find it.
                 let mut replays = self.replays.lock();
@@ -96,7 +120,7 @@ impl ServerState {
                     Some(accepted) => accepted,
                     None => {
                         replays.forget(&attempt);
-                        let accepted = self.begin(spec, submit)?;
+                        let accepted = self.begin(who, spec, submit)?;
                         replays.remember(attempt, accepted.id.clone());
                         accepted
                     }
@@ -109,12 +133,18 @@ impl ServerState {
 
     fn begin(
         &self,
-        spec: ExecutionSpec,
+        who: &Principal,
+        mut spec: ExecutionSpec,
         submit: impl FnOnce(ExecutionSpec) -> Result<Ticket, ApiError>,
     ) -> Result<Accepted, ApiError> {
-        let code = self.config.log_code.then(|| spec.code.clone());
+        spec.owner = who.tenant.clone();
+        let keep = who.account.settings().keep_code;
+        let (hash, policy) = (hex(&Sha256::digest(&spec.code)), spec.policy.clone());
+        let code = (self.config.log_code || keep).then(|| spec.code.clone());
         let ticket = submit(spec)?;
-        if let Some(code) = code {
+        let deed = Deed::new("execution.accepted", ticket.id.as_str()).outcome("accepted").policy(&policy);
+        self.note(who, deed.code(hash, code.as_deref().filter(|_| keep)));
+        if let Some(code) = code.filter(|_| self.config.log_code) {
             log_content(&ticket.id, &code, &ticket.events);
         }
         Ok(Accepted { id: ticket.id, events: ticket.events, replayed: false })

@@ -196,7 +196,10 @@ impl Database {
 }
 
 /// Steps of the schema; a step that was released never changes. Written for all three dialects, see [`Kind::dialect`].
-const MIGRATIONS: [(i64, &str, &str); 1] = [(1, "executions", include_str!("migrations/0001_executions.sql"))];
+const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (1, "executions", include_str!("migrations/0001_executions.sql")),
+    (3, "tenants", include_str!("migrations/0003_tenants.sql")),
+];
 
 fn kind_of(url: &str) -> Result<Kind, StoreError> {
     match url.split_once(':').map(|(scheme, _)| scheme) {
@@ -236,17 +239,19 @@ impl Kind {
     /// | `{bytes}` | bytes of any length |
     /// | `{id}` | text of up to 128 bytes that is compared byte by byte and can be a key |
     /// | `{table}` | what follows the closing bracket of a table |
+    /// | `{integer}` | a whole number of 64 bits, after `AS` in a `CAST` |
     /// | `{serial}` | a number of its own for each row, as primary key |
     /// | `{skip_locked}` | after a `SELECT` in a transaction: rows that others hold are left out, the rest is held |
     #[must_use]
     pub fn dialect(self, text: &str) -> String {
-        let (long, bytes, id, table, serial, skip) = match self {
-            Self::Sqlite => ("TEXT", "BLOB", "TEXT", "", "INTEGER PRIMARY KEY AUTOINCREMENT", ""),
+        let (long, bytes, id, table, integer, serial, skip) = match self {
+            Self::Sqlite => ("TEXT", "BLOB", "TEXT", "", "INTEGER", "INTEGER PRIMARY KEY AUTOINCREMENT", ""),
             Self::Mysql => (
                 "LONGTEXT",
                 "LONGBLOB",
                 "VARCHAR(128)",
                 "ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+                "SIGNED",
                 "BIGINT AUTO_INCREMENT PRIMARY KEY",
                 "FOR UPDATE SKIP LOCKED",
             ),
@@ -255,6 +260,7 @@ impl Kind {
                 "BYTEA",
                 "VARCHAR(128) COLLATE \"C\"",
                 "",
+                "BIGINT",
                 "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
                 "FOR UPDATE SKIP LOCKED",
             ),
@@ -264,6 +270,7 @@ impl Kind {
             ("{bytes}", bytes),
             ("{id}", id),
             ("{table}", table),
+            ("{integer}", integer),
             ("{serial}", serial),
             ("{skip_locked}", skip),
         ];

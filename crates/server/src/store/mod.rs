@@ -10,9 +10,17 @@
 
 use std::sync::Arc;
 
+mod audit;
 mod database;
+mod keys;
+mod tenants;
+mod usage;
 
+pub use audit::{AuditEntry, AuditFilter, AuditLog};
 pub use database::{Database, DatabaseConfig, Kind, StoreError};
+pub use keys::{Key, KeyId, Keys, Scope, Scopes, Token};
+pub use tenants::{Quotas, Tenant, TenantSettings, Tenants};
+pub use usage::{Usage, UsageCounters};
 
 /// Everything that is kept, by repository. Cheap to clone.
 #[derive(Clone)]
@@ -27,6 +35,30 @@ impl Store {
     /// When the database cannot be reached, or is newer than this program.
     pub async fn open(config: &DatabaseConfig) -> Result<Self, StoreError> {
         Ok(Self { database: Arc::new(Database::connect(config).await?) })
+    }
+
+    /// Who owns things.
+    #[must_use]
+    pub fn tenants(&self) -> &dyn Tenants {
+        &*self.database
+    }
+
+    /// API keys.
+    #[must_use]
+    pub fn keys(&self) -> &dyn Keys {
+        &*self.database
+    }
+
+    /// What tenants used.
+    #[must_use]
+    pub fn usage(&self) -> &dyn UsageCounters {
+        &*self.database
+    }
+
+    /// Who did what.
+    #[must_use]
+    pub fn audit(&self) -> &dyn AuditLog {
+        &*self.database
     }
 
     /// The database under it.

@@ -7,4 +7,5 @@ mod kit;
 mod operations;
 mod refusals;
 mod tablemind;
+mod tenants;
 mod wire;
