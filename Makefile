@@ -45,12 +45,14 @@ dev: deps
 test: dev ## every test, from nothing: Rust workspace, guest runner, Python SDK
 	@echo '==> preparing the default image'
 	@$(DEV) image build
+	@echo '==> databases for the tests'
+	@sh scripts/install-deps databases || echo 'tests that need a database server will be skipped'
 	@echo '==> Rust tests'
 	@sh scripts/rust-tests
 	@echo "==> guest runner's tests, with the image's own Python"
 	@image=$$($(DEV) image path default) && \
 	PYTHONPATH=guest/runner PYTHONDONTWRITEBYTECODE=1 MPLBACKEND=agg \
-	"$$image/venv/bin/python" -m pytest -q -p no:cacheprovider guest/runner/tests
+	sh scripts/pytest-again "$$image/venv/bin/python" guest/runner/tests
 	@echo '==> Python SDK, against a server'
 	@sh scripts/sdk-tests $(DEV)
 

@@ -38,6 +38,7 @@ const CLOSED: &[i64] = &[
     libc::SYS_mount_setattr,
     libc::SYS_swapon,
     libc::SYS_swapoff,
+    libc::SYS_memfd_secret,
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
@@ -83,6 +84,8 @@ const OPEN: &[i64] = &[
     libc::SYS_connect,
 ];
 
+/// `CLONE_PARENT`.
+const SIBLING: u64 = 0x0000_8000;
 const NAMESPACES: u64 = 0x0002_0000 | 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000;
 /// `mseal`.
 const NEWEST: u32 = 462;
@@ -141,14 +144,14 @@ fn judge(call: &Call, answer: u32, zygote: bool) {
     let first = arguments[0] as u32;
     let unknown = call.number > NEWEST || number == libc::SYS_clone3;
     let closed = match number {
-        libc::SYS_clone => arguments[0] & NAMESPACES != 0,
+        libc::SYS_clone => arguments[0] & (NAMESPACES | SIBLING) != 0,
         libc::SYS_unshare if zygote => first != 0x0200_0000,
         libc::SYS_keyctl if zygote => first != 1,
         libc::SYS_setns => !zygote,
         libc::SYS_unshare => true,
         libc::SYS_socket => !matches!(first, 1 | 2 | 10 | 16),
         libc::SYS_personality => !matches!(first, 0 | 0xffff_ffff | 0x0004_0000),
-        libc::SYS_ioctl => matches!(arguments[1] as u32, 0x5412 | 0x541c),
+        libc::SYS_ioctl => matches!(arguments[1] as u32, 0x5412 | 0x541c | 0x5423),
         number => CLOSED.contains(&number),
     };
     let open = OPEN.contains(&number)

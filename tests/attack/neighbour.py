@@ -95,6 +95,15 @@ def _inotify():
         os.close(fd)
 
 
+def _poll():
+    ends = os.pipe()
+    try:
+        with select.epoll() as poll:
+            poll.register(ends[0])
+    finally:
+        os.close(ends[0]), os.close(ends[1])
+
+
 def _pipe():
     ends = os.pipe()
     try:
@@ -165,7 +174,7 @@ def complaints():
         ("set a timer", _timer),
         ("lock memory", _lock),
         ("open a terminal", lambda: [os.close(end) for end in os.openpty()]),
-        ("open an event poll", lambda: select.epoll().close()),
+        ("wait for events", _poll),
         ("talk to itself", lambda: [end.close() for end in socket.socketpair()]),
     ):
         found += _can(what, do)

@@ -1,7 +1,8 @@
 //! The command line against a running server: what it prints, what it leaves on the disk, and what it cannot be talked into.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::Arc;
@@ -379,6 +380,15 @@ fn fake(answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static, stay: bool) ->
     url
 }
 
+/// An address at which nobody listens, for as long as the socket is held: one that was given up could be anybody's by now.
+fn nobody() -> (String, OwnedFd) {
+    use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, bind, getsockname, socket_with};
+    let held = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&held, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = SocketAddr::try_from(getsockname(&held).unwrap() as SocketAddrAny).unwrap();
+    (format!("http://{address}"), held)
+}
+
 fn http(status: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len()).into_bytes()
 }
@@ -513,10 +523,7 @@ fn what_cannot_be_done_is_told_in_one_line_with_what_to_do() {
     let client = Client::of(&server.url);
     let ended = client.session(&[]);
     assert_eq!(client.good(&["session", "rm", &ended]), format!("{ended} closed\n"));
-    let nobody = {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        format!("http://{}", listener.local_addr().unwrap())
-    };
+    let (nobody, _held) = nobody();
     let other = fake(|_| http("200 OK", "<html>\u{1b}[2J"), false);
     let moved =
         fake(|_| b"HTTP/1.1 302 Found\r\nLocation: http://elsewhere\r\nContent-Length: 0\r\n\r\n".to_vec(), false);

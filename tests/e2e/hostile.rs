@@ -1,5 +1,7 @@
 //! Programs that attack the host side: the guest protocol, the event log, the files. Each asserts what it did not get.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use crate::forks::forking;
@@ -86,6 +88,113 @@ fn floods_of_frames_do_not_fill_the_servers_memory() {
         let grown = resident(&server).saturating_sub(before);
         assert!(grown < 64 << 20, "{flood} made the server grow by {grown} bytes");
     }
+}
+
+/// Python that ends with a result of its own making.
+fn claims(claim: &str) -> String {
+    format!(
+        "{FRAMES}claim = {claim}\nos.write(3, struct.pack('>IB', len(claim), 21)); view = memoryview(claim)\nwhile view: view = view[os.write(3, view):]\nos._exit(0)"
+    )
+}
+
+#[test]
+fn values_as_large_as_frames_may_be_take_the_server_little_memory() {
+    let server = server!(&[], &[]);
+    server.succeed("1", json!({}));
+    let before = resident(&server);
+    for (claim, dropped) in [
+        ("b'{\"result\":[' + b'0,' * (3 << 20) + b'0]}'", "a result of 6291459 bytes"),
+        ("b'{\"variables\":{\"x\":[' + b'{},' * (3 << 20) + b'0]}}'", "a description of tables and variables"),
+        (
+            "b'{\"warnings\":[' + b'{\"code\":\"\",\"message\":\"\"},' * 400000 + b'{\"code\":\"c\",\"message\":\"\"}]}'",
+            "",
+        ),
+    ] {
+        let execution = server.execute(&claims(claim), json!({"timeout_ms": 60000}));
+        assert!(execution["warnings"].to_string().contains(dropped), "{}", brief(&execution));
+        let grown = resident(&server).saturating_sub(before);
+        assert!(grown < 128 << 20, "{claim} made the server grow by {grown} bytes");
+    }
+    assert_eq!(server.succeed("6*7", json!({}))["result"], 42);
+}
+
+#[test]
+fn names_that_mean_something_to_the_server_are_plain_data_of_callers_and_guests() {
+    let server = server!(&[], &[]);
+    let echo = "def handler(input):\n    display({'application/json': input}, raw=True)\n    return input";
+    for name in ["$serde_json::private::RawValue", "$serde_json::private::Number"] {
+        let odd = json!({"a": {name: "[1, 2"}, name: "{}"});
+        // As text: this test's own reader would give the names their meaning.
+        let body = format!(r#"{{"code":{},"input":{odd}}}"#, json!(echo));
+        let (status, answer) = server.send_bytes("POST", "/v1/executions", "application/json", body.as_bytes());
+        let answer = String::from_utf8(answer).unwrap();
+        assert_eq!(status, 200, "{answer}");
+        assert!(answer.contains(r#""outcome":"exited""#), "{answer}");
+        assert_eq!(answer.matches(&odd.to_string()).count(), 2, "{answer}");
+    }
+    assert_eq!(server.succeed("6*7", json!({}))["result"], 42);
+}
+
+#[test]
+fn floods_of_frames_are_paid_from_their_own_share() {
+    let server = server!(&[], &[]);
+    server.succeed("1", json!({}));
+    // What costs the host much and the guest little, more of them than the server has threads.
+    let drains = "import threading\nthreading.Thread(target=lambda: [os.read(3, 65536) for _ in iter(int, 1)], daemon=True).start()\n";
+    let floods = [
+        "pack = lambda p, k: struct.pack('>IB', len(p), k) + p\nmany = pack(b'{\"seq\":0,\"mime\":{}}', 18) * 3000\nwhile True: os.write(3, many)",
+        "pack = lambda p, k: struct.pack('>IB', len(p), k) + p\nmany = pack(b'{\"code\":\"x\",\"message\":\"' + b'y' * 10000 + b'\"}', 20)\nwhile True: os.write(3, many)",
+        "pack = lambda p, k: struct.pack('>IB', len(p), k) + p\nmany = pack(b'{\"seq\":1}', 19) * 3000\nwhile True: os.write(3, many)",
+    ];
+    let begun = Instant::now();
+    let ids: Vec<_> = floods
+        .iter()
+        .map(|flood| {
+            let body = json!({"code": format!("{FRAMES}{drains}{flood}"), "timeout_ms": 2000, "mode": "async"});
+            let (status, accepted) = server.post("/v1/executions", &body);
+            assert_eq!(status, 202, "{accepted}");
+            accepted["id"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    let ended = |id: &String| {
+        let (_, execution) = server.get(&format!("/v1/executions/{id}"));
+        (!execution["finished_at"].is_null()).then_some(execution)
+    };
+    let mut asked = 0;
+    while begun.elapsed() < Duration::from_secs(60) && !ids.iter().all(|id| ended(id).is_some()) {
+        let asking = Instant::now();
+        assert_eq!(server.succeed("1+1", json!({}))["result"], 2);
+        let took = asking.elapsed();
+        assert!(took < Duration::from_secs(5), "an answer beside the floods took {took:?}");
+        asked += 1;
+    }
+    assert!(asked > 1);
+    for id in &ids {
+        let execution = ended(id).unwrap();
+        // One may have filled the way back to it before, which ends it as well.
+        assert!(["timed_out", "lost"].contains(&execution["outcome"].as_str().unwrap()), "{}", brief(&execution));
+        assert!(execution["metrics"]["duration_ms"].as_f64().unwrap() < 6000.0, "{}", brief(&execution));
+    }
+}
+
+#[test]
+fn a_process_left_in_a_session_that_writes_for_ever_ends_with_its_interpreter() {
+    let server = server!(&[], &[]);
+    let (status, session) = server.post("/v1/sessions", &json!({}));
+    assert_eq!(status, 201, "{session}");
+    let path = format!("/v1/sessions/{}/executions", session["id"].as_str().unwrap());
+    let run = |code: &str, timeout: u32| {
+        let (status, execution) = server.post(&path, &json!({"code": code, "timeout_ms": timeout}));
+        assert_eq!(status, 200, "{execution}");
+        execution
+    };
+    // It has the interpreter's own pipes and socket.
+    let left = "if os.fork() == 0:\n    os.setsid()\n    for fd in (1, 2): os.set_blocking(fd, True)\n    while True:\n        os.write(1, b'x' * 5000); frame(20, {'code': 'c', 'message': 'm'})\nos._exit(3)";
+    let begun = Instant::now();
+    let execution = run(&format!("{FRAMES}{left}"), 20_000);
+    assert_eq!(execution["interpreter_restarted"], true, "{}", brief(&execution));
+    assert!(begun.elapsed() < Duration::from_secs(15), "took {:?}", begun.elapsed());
+    assert_eq!(run("6*7", 20_000)["result"], 42);
 }
 
 #[test]

@@ -18,6 +18,33 @@ use crate::ids::ExecutionId;
 /// Most artifacts of one execution.
 const MOST_FILES: usize = 1000;
 
+/// What the smallest file takes of the host's disk.
+const BLOCK: u64 = 4096;
+
+/// Most files of an execution of which is told why they are not returned.
+const MOST_TOLD: usize = 20;
+
+/// What is told of files that are not returned.
+#[derive(Debug, Default)]
+struct Notices {
+    told: Vec<String>,
+    more: usize,
+}
+
+impl Notices {
+    fn add(&mut self, message: String) {
+        if self.told.len() < MOST_TOLD { self.told.push(message) } else { self.more += 1 }
+    }
+
+    fn told(mut self) -> Vec<Notice> {
+        if self.more > 0 {
+            self.told.push(format!("{} more files are not returned", self.more));
+        }
+        let notice = |message| Notice { code: "artifacts_incomplete".to_owned(), message };
+        self.told.into_iter().map(notice).collect()
+    }
+}
+
 /// The folder of artifacts: `<execution>/<index>`.
 #[derive(Debug)]
 pub struct ArtifactStore {
@@ -59,31 +86,64 @@ impl ArtifactStore {
         wanted: &GlobSet,
         max_bytes: u64,
     ) -> io::Result<(Vec<Artifact>, Vec<Notice>)> {
-        let mut notices = Vec::new();
-        let mut notice = |message: String| notices.push(Notice { code: "artifacts_incomplete".to_owned(), message });
-        let (found, complete) = match files::find(disk, MOST_FILES, &|path| wanted.is_match(path)) {
+        let mut notices = Notices::default();
+        let artifacts = self.copy_all(id, disk, wanted, max_bytes, &mut notices).inspect_err(|_| {
+            // Nobody hears of them.
+            self.delete(id);
+        })?;
+        self.remember(id, &artifacts);
+        Ok((artifacts, notices.told()))
+    }
+
+    fn copy_all(
+        &self,
+        id: &ExecutionId,
+        disk: &OwnedFd,
+        wanted: &GlobSet,
+        max_bytes: u64,
+        notices: &mut Notices,
+    ) -> io::Result<Vec<Artifact>> {
+        let found = files::workspace(disk)
+            .map_err(io::Error::from)
+            .and_then(|workspace| Ok((workspace, files::find(disk, MOST_FILES, &|path| wanted.is_match(path))?)));
+        let (workspace, (paths, complete)) = match found {
             Ok(found) => found,
             Err(error) => {
-                notice(format!("the workspace could not be read: {error}"));
-                (Vec::new(), true)
+                notices.add(format!("the workspace could not be read: {error}"));
+                return Ok(Vec::new());
             }
         };
         if !complete {
-            notice(format!("more than {MOST_FILES} files match or folders are too deep; the rest is not returned"));
+            notices.add(format!(
+                "more than {MOST_FILES} files match, or their paths are too long or their folders too deep; the rest is not returned"
+            ));
         }
         let folder = self.folder.join(id.as_str());
         let mut artifacts = Vec::new();
         let mut room = max_bytes;
-        if !found.is_empty() {
-            fs::create_dir_all(&folder)?;
-        }
-        for (path, file) in found {
+        for path in paths {
+            let file = match files::open_found(&workspace, &path) {
+                Ok(Some(file)) => file,
+                // It has vanished.
+                Ok(None) => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    notices.add(format!("{path} is in use inside the sandbox; it is not returned"));
+                    continue;
+                }
+                Err(error) => {
+                    notices.add(format!("{path} could not be read: {error}; it is not returned"));
+                    continue;
+                }
+            };
             let size = file.metadata()?.len();
             if size > room {
-                notice(format!(
+                notices.add(format!(
                     "{path} has {size} bytes, more than is left of {max_bytes} for artifacts; it is not returned"
                 ));
                 continue;
+            }
+            if artifacts.is_empty() {
+                fs::create_dir_all(&folder)?;
             }
             let (size, sha256) = copy(file, &folder.join(artifacts.len().to_string()), room)?;
             room -= size;
@@ -91,14 +151,15 @@ impl ArtifactStore {
             let mime = mime_guess::from_path(&path).first_or_octet_stream().to_string();
             artifacts.push(Artifact { path, size, sha256, mime, url });
         }
-        self.remember(id, max_bytes - room);
-        Ok((artifacts, notices))
+        Ok(artifacts)
     }
 
-    fn remember(&self, id: &ExecutionId, bytes: u64) {
-        if bytes == 0 {
+    fn remember(&self, id: &ExecutionId, artifacts: &[Artifact]) {
+        if artifacts.is_empty() {
             return;
         }
+        // A file takes a block of the host's disk however little is in it.
+        let bytes = artifacts.iter().map(|artifact| artifact.size.next_multiple_of(BLOCK).max(BLOCK)).sum();
         let mut kept = self.kept.lock();
         kept.bytes += bytes;
         kept.executions.push_back((id.clone(), bytes));
@@ -195,6 +256,32 @@ mod tests {
         artifacts.collect(&second, &fd, &wanted("*.csv"), 100).unwrap();
         assert!(artifacts.open_artifact(&first, 0).is_err(), "the oldest is beyond the bound");
         assert!(artifacts.open_artifact(&second, 0).is_ok());
+    }
+
+    #[test]
+    fn empty_files_count_and_are_removed_like_others_and_of_many_a_thousand_are_returned() {
+        let (disk, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(disk.path().join("data")).unwrap();
+        for number in 0..=MOST_FILES {
+            File::create(disk.path().join(format!("data/{number}"))).unwrap();
+        }
+        let fd: OwnedFd = File::open(disk.path()).unwrap().into();
+        let artifacts = ArtifactStore::open(store.path(), 4 << 20).unwrap();
+        let (first, second) = (UlidSource.execution(), UlidSource.execution());
+        let (found, notices) = artifacts.collect(&first, &fd, &wanted("*"), 100).unwrap();
+        assert_eq!((found.len(), notices.len()), (MOST_FILES, 1));
+        artifacts.collect(&second, &fd, &wanted("*"), 100).unwrap();
+        assert!(artifacts.open_artifact(&first, 0).is_err(), "two thousand blocks are more than is kept");
+        artifacts.remove(&second);
+        assert_eq!(fs::read_dir(store.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn of_many_files_that_are_not_returned_some_are_told() {
+        let mut notices = Notices::default();
+        (0..100).for_each(|number| notices.add(number.to_string()));
+        let told = notices.told();
+        assert_eq!((told.len(), told[20].message.as_str()), (21, "80 more files are not returned"));
     }
 
     #[test]

@@ -49,6 +49,21 @@ pub enum EventBody {
     Result(Arc<Execution>),
 }
 
+impl EventBody {
+    /// Bytes that it holds besides what the execution holds already: the texts of displays are shared with it.
+    fn size(&self) -> usize {
+        match self {
+            Self::Stdout { text } | Self::Stderr { text } => text.capacity(),
+            Self::Display(output) => output.mime.size_of_clone() + output.metadata.size_of_clone(),
+            Self::Warning(notice) => notice.size(),
+            Self::Started { .. } | Self::Result(_) => 0,
+        }
+    }
+}
+
+/// What keeping an event costs besides its content, in bytes: the event, its place in the log, and what an allocator adds.
+const EVENT_COST: usize = 256;
+
 /// The events of one execution. Cheap to clone; all clones are the same log.
 #[derive(Debug, Clone)]
 pub struct EventLog {
@@ -116,6 +131,11 @@ impl EventLog {
         *self.count.borrow()
     }
 
+    /// Bytes that keeping these events costs.
+    pub(crate) fn size(&self) -> usize {
+        self.events.lock().iter().map(|event| EVENT_COST + event.body.size()).sum()
+    }
+
     /// Waits for the end.
     pub async fn finished(&self) -> Arc<Execution> {
         let mut count = self.count.subscribe();
@@ -149,6 +169,15 @@ mod tests {
         let writer = log.clone();
         tokio::spawn(async move { writer.push(text("c")) });
         assert_eq!(late.next().await.unwrap().seq, 3);
+    }
+
+    #[test]
+    fn every_event_costs_something_however_little_it_says() {
+        let log = EventLog::default();
+        for _ in 0..1000 {
+            log.push(text("x"));
+        }
+        assert!(log.size() >= 256_000, "{}", log.size());
     }
 
     #[test]

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::ids::{ExecutionId, SessionId};
 
-/// A JSON object whose keys keep their order.
-pub type JsonMap = serde_json::Map<String, Value>;
+pub use fumehood_wire::{JsonText, MOST_MEMBERS, Members};
 
 /// Where an execution is in its life.
 ///
@@ -117,6 +115,15 @@ impl ExecutionError {
     }
 }
 
+impl ExecutionError {
+    /// Bytes of its texts.
+    pub(crate) fn size(&self) -> usize {
+        let hint = self.hint.as_ref().map_or(0, String::len);
+        let lines: usize = self.traceback.iter().map(|line| line.len() + size_of::<String>()).sum();
+        self.kind.len() + self.message.len() + hint + lines
+    }
+}
+
 /// Something refused, and what would allow it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Denial {
@@ -135,10 +142,17 @@ pub struct Denial {
 pub struct Output {
     /// Media type to content; binary content is base64.
     #[schema(value_type = Object)]
-    pub mime: JsonMap,
+    pub mime: Members,
     /// Free-form facts; `kind` is `figure`, `result` or absent.
     #[schema(value_type = Object)]
-    pub metadata: JsonMap,
+    pub metadata: Members,
+}
+
+impl Output {
+    /// Bytes that keeping it costs.
+    pub(crate) fn size(&self) -> usize {
+        self.mime.size() + self.metadata.size()
+    }
 }
 
 /// A file that the execution left and the caller asked for.
@@ -176,7 +190,7 @@ pub struct PolicyReport {
     pub risk: Option<String>,
     /// What it found.
     #[schema(value_type = Vec<Object>)]
-    pub findings: Vec<Value>,
+    pub findings: Vec<serde_json::Value>,
 }
 
 /// Counters, from what the host saw.
@@ -227,13 +241,13 @@ pub struct Execution {
     pub stderr_truncated: bool,
     /// Value of the last expression, of `result_var` or of `handler(input)`; encoding in docs/values.md.
     #[schema(value_type = Option<Object>)]
-    pub result: Value,
+    pub result: JsonText,
     /// Description of a table, if the value is one.
     #[schema(value_type = Option<Object>)]
-    pub dataframe: Option<JsonMap>,
+    pub dataframe: Option<Members>,
     /// The user's variables: name to `{type, shape, repr}`.
     #[schema(value_type = Object)]
-    pub variables: JsonMap,
+    pub variables: Members,
     /// Things shown, in order.
     pub outputs: Vec<Output>,
     /// Why it did not end well.
@@ -267,6 +281,13 @@ pub struct Notice {
     pub code: String,
     /// Sentence for people and models.
     pub message: String,
+}
+
+impl Notice {
+    /// Bytes that keeping it costs.
+    pub(crate) fn size(&self) -> usize {
+        size_of::<Self>() + self.code.len() + self.message.len()
+    }
 }
 
 impl Outcome {

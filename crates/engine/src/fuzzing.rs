@@ -35,7 +35,10 @@ pub fn write_all(disk: &OwnedFd, files: &[InputFile]) -> std::io::Result<()> {
 /// # Errors
 /// As of the file system.
 pub fn find(disk: &OwnedFd, most: usize) -> std::io::Result<(Vec<(String, File)>, bool)> {
-    files::find(disk, most, &|_| true)
+    let (paths, complete) = files::find(disk, most, &|_| true)?;
+    let workspace = files::workspace(disk)?;
+    let open = |path: String| Some((path.clone(), files::open_found(&workspace, &path).ok()??));
+    Ok((paths.into_iter().filter_map(open).collect(), complete))
 }
 
 /// Folders that code takes for granted.

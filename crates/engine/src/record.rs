@@ -10,7 +10,8 @@ use utoipa::ToSchema;
 
 use crate::event::{EventBody, EventLog};
 use crate::execution::{
-    Execution, ExecutionError, Fault, Isolation, JsonMap, Metrics, Notice, Outcome, Output, PolicyReport, Status,
+    Execution, ExecutionError, Fault, Isolation, JsonText, Members, Metrics, Notice, Outcome, Output, PolicyReport,
+    Status,
 };
 use crate::ids::{ExecutionId, SessionId, TenantId};
 use crate::input::Input;
@@ -75,9 +76,9 @@ impl Record {
             stderr: String::new(),
             stdout_truncated: false,
             stderr_truncated: false,
-            result: serde_json::Value::Null,
+            result: JsonText::default(),
             dataframe: None,
-            variables: JsonMap::new(),
+            variables: Members::new(),
             outputs: Vec::new(),
             error: None,
             fault: None,
@@ -150,17 +151,19 @@ impl Record {
         }
     }
 
-    /// Bytes that keeping this record costs, roughly: text is held once in the events and once in the execution.
+    /// Bytes that keeping this record costs: what the execution holds, and what its events hold besides.
     pub(crate) fn size(&self) -> usize {
         match &*self.state.lock() {
             State::Open(_) => 0,
             State::Final(execution) => {
-                let displays: usize = execution.outputs.iter().map(output_size).sum();
+                let displays: usize = execution.outputs.iter().map(Output::size).sum();
                 let text = execution.stdout.len() + execution.stderr.len();
-                let claims =
-                    json_size(&execution.result) + json_size(&execution.dataframe) + json_size(&execution.variables);
+                let table = execution.dataframe.as_ref().map_or(0, Members::size);
+                let claims = execution.result.size() + table + execution.variables.size();
+                let error = execution.error.as_ref().map_or(0, ExecutionError::size);
+                let warnings: usize = execution.warnings.iter().map(Notice::size).sum();
                 let whole: usize = self.whole.get().map_or(0, |whole| whole.iter().map(String::len).sum());
-                whole + 2 * (text + displays) + claims + json_size(&execution.error) + 4096
+                self.log.size() + whole + text + displays + claims + error + warnings + 4096
             }
         }
     }
@@ -359,27 +362,4 @@ impl Open {
             ..self.execution.clone()
         }
     }
-}
-
-/// Bytes of a display, roughly.
-pub(crate) fn output_size(output: &Output) -> usize {
-    json_size(output)
-}
-
-/// Bytes of a value as JSON, without writing it.
-fn json_size(value: &impl serde::Serialize) -> usize {
-    struct Count(usize);
-    impl std::io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Count(0);
-    // Counting cannot fail, and these values are JSON already.
-    serde_json::to_writer(&mut count, value).ok();
-    count.0
 }

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 use utoipa::ToSchema;
@@ -28,7 +27,7 @@ use crate::backend::{
 };
 use crate::clock::Clock;
 use crate::driver::{self, Job, Live, Means, Running, Site};
-use crate::execution::{Execution, ExecutionError, Fault, Isolation, JsonMap, Notice, Outcome, Status};
+use crate::execution::{Execution, ExecutionError, Fault, Isolation, Members, Notice, Outcome, Status};
 use crate::files;
 use crate::ids::{ExecutionId, SessionId, TenantId};
 use crate::record::{Completion, Record};
@@ -95,7 +94,7 @@ pub struct SessionInfo {
     pub expires_at: String,
     /// Whatever the caller gave.
     #[schema(value_type = Object)]
-    pub metadata: serde_json::Map<String, Value>,
+    pub metadata: Members,
     /// When it was created, RFC 3339 UTC.
     pub created_at: String,
     /// When the last execution ended, or it was created.
@@ -150,7 +149,7 @@ struct State {
     place: Option<Place>,
     /// Given up for good once it is closed.
     ttl_ends: Instant,
-    variables: JsonMap,
+    variables: Members,
 }
 
 /// What can be reached past the task.
@@ -214,7 +213,7 @@ impl Session {
             last_used_at: now,
             closed_at: None,
         };
-        let state = State { info, place: None, ttl_ends: Instant::now() + spec.ttl, variables: JsonMap::new() };
+        let state = State { info, place: None, ttl_ends: Instant::now() + spec.ttl, variables: Members::new() };
         let session = Arc::new(Self {
             id,
             spec,
@@ -267,7 +266,7 @@ impl Session {
 
     /// The variables after the last execution: name to `{type, shape, repr}`.
     #[must_use]
-    pub fn variables(&self) -> JsonMap {
+    pub fn variables(&self) -> Members {
         self.state.lock().variables.clone()
     }
 
@@ -559,7 +558,7 @@ impl Task {
         if state.info.state != SessionState::Creating {
             metrics::counter!("fumehood_session_restarts_total").increment(1);
         }
-        state.variables = JsonMap::new();
+        state.variables = Members::new();
         Ok(())
     }
 
@@ -778,7 +777,7 @@ impl Task {
         }
         session.state.lock().variables = match execution.interpreter_restarted && inhabited.live.is_some() && !restarted
         {
-            true => JsonMap::new(),
+            true => Members::new(),
             false => execution.variables.clone(),
         };
         self.rest();

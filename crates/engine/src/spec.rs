@@ -8,9 +8,9 @@ use base64::Engine as _;
 use bytes::Bytes;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::execution::{JsonText, Members};
 use crate::ids::TenantId;
 use crate::output::OutputBudget;
 
@@ -173,7 +173,7 @@ pub struct ExecutionRequest {
     /// Argument of the entry point `handler(input)`, if the code defines it.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Object>)]
-    pub input: Option<Value>,
+    pub input: Option<JsonText>,
     /// Standard input; then end of file.
     #[serde(default)]
     pub stdin: String,
@@ -283,8 +283,8 @@ impl ExecutionRequest {
 }
 
 /// `null` means that there is no input, as does leaving it out.
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Ok(Some(Value::deserialize(deserializer)?).filter(|value| !value.is_null()))
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<JsonText>, D::Error> {
+    Ok(Some(JsonText::deserialize(deserializer)?).filter(|value| !value.is_null()))
 }
 
 /// Limits in force, every one positive.
@@ -432,7 +432,7 @@ pub struct ExecutionSpec {
     /// Lowest level accepted.
     pub isolation: IsolationLevel,
     /// Argument of `handler`.
-    pub input: Option<Value>,
+    pub input: Option<JsonText>,
     /// Standard input.
     pub stdin: Bytes,
     /// More of it comes while the program runs.
@@ -531,7 +531,7 @@ pub struct SessionRequest {
     /// Whatever the caller wants to find again; kept as it is.
     #[serde(default)]
     #[schema(value_type = Object)]
-    pub metadata: serde_json::Map<String, Value>,
+    pub metadata: Members,
 }
 
 /// A valid session.
@@ -544,7 +544,7 @@ pub struct SessionSpec {
     /// Whatever happens it is closed after this.
     pub ttl: Duration,
     /// The caller's own.
-    pub metadata: serde_json::Map<String, Value>,
+    pub metadata: Members,
 }
 
 /// Longest life of a session, in seconds: a week.

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use fumehood_engine::EngineConfig;
 use fumehood_engine::backend::process::ZygoteConfig;
+use fumehood_engine::execution::MOST_MEMBERS;
 use fumehood_engine::pool::PoolConfig;
 use fumehood_engine::spec::{ExecutionRequest, ExecutionSpec, FieldError, LimitPolicy, Limits};
 use fumehood_jail::protocol::JailerConfig;
@@ -27,6 +28,7 @@ use serde_json::Value;
 
 mod isolation;
 mod layers;
+mod queue;
 mod reference;
 mod storage;
 mod tenants;
@@ -36,6 +38,7 @@ pub(crate) use reference::reference;
 
 use isolation::Floor;
 use layers::Layers;
+use queue::Queue;
 use storage::Storage;
 use tenants::Tenants;
 
@@ -67,8 +70,10 @@ pub(crate) struct Config {
     pub(crate) limits: LimitSettings,
     /// The process level of isolation.
     pub(crate) process: Process,
-    /// The database.
+    /// The database and the blob store.
     pub(crate) storage: Storage,
+    /// Where jobs wait.
+    pub(crate) queue: Queue,
     /// Who owns things, and how much they may use.
     pub(crate) tenants: Tenants,
     /// Logs, on standard error.
@@ -165,11 +170,11 @@ pub(crate) struct Engine {
     pub(crate) start_timeout_s: u64,
     /// MiB of output in one stream after which a run is ended.
     pub(crate) output_hard_mb: u64,
-    /// MiB of figures and other displays kept of one execution.
+    /// MiB of figures and other displays kept of one execution, at most 1024; of one display a quarter of it.
     pub(crate) max_display_mb: u64,
-    /// KiB of the result value of one execution.
+    /// KiB of the result value of one execution, at most 65536.
     pub(crate) max_result_kb: u64,
-    /// Variables described in a result.
+    /// Variables described in a result, at most 10000.
     pub(crate) max_variables: u32,
     /// MiB of artifacts of one execution.
     pub(crate) max_artifact_mb: u64,
@@ -527,14 +532,29 @@ impl Config {
                 layers.refuse(key, "must be at least 1");
             }
         }
-        if self.server.max_body_mb > 1024 {
-            layers.refuse("server.max_body_mb", "must be at most 1024");
+        // Beyond these one execution could take the memory of a whole node.
+        let at_most = [
+            ("server.max_body_mb", self.server.max_body_mb, 1024),
+            ("engine.max_display_mb", self.engine.max_display_mb, 1024),
+            ("engine.max_result_kb", self.engine.max_result_kb, 65_536),
+            ("engine.max_variables", u64::from(self.engine.max_variables), MOST_MEMBERS as u64),
+        ];
+        for (key, value, most) in at_most {
+            if value > most {
+                layers.refuse(key, format!("must be at most {most}"));
+            }
         }
         if self.process.uid_base.checked_add(self.process.uid_count).is_none() {
             layers.refuse("process.uid_count", "uid_base and uid_count together must stay below 4294967296");
         }
         self.check_limits(layers);
         self.check_server(layers);
+        if let Err(error) = self.storage.blobs(Path::new("")) {
+            layers.refuse("storage.blobs", error.to_string());
+        }
+        if let Err(error) = self.queue.config() {
+            layers.refuse("queue.url", error.to_string());
+        }
         if tracing_subscriber::EnvFilter::try_new(&self.logging.level).is_err() {
             layers.refuse(
                 "logging.level",
@@ -823,6 +843,24 @@ mod tests {
                 ("surprise", "file"),
             ]
         );
+    }
+
+    #[test]
+    fn what_one_execution_may_keep_has_maxima() {
+        let text = "[server]\nmax_body_mb = 1025\n[engine]\nmax_display_mb = 1025\nmax_result_kb = 65537\nmax_variables = 10001\n";
+        let found = problems(".toml", text, &[]);
+        let told: Vec<_> = found.iter().map(|problem| (problem.key.as_str(), problem.message.as_str())).collect();
+        assert_eq!(
+            told,
+            [
+                ("engine.max_display_mb", "must be at most 1024"),
+                ("engine.max_result_kb", "must be at most 65536"),
+                ("engine.max_variables", "must be at most 10000"),
+                ("server.max_body_mb", "must be at most 1024"),
+            ]
+        );
+        let largest = file(".toml", "[engine]\nmax_display_mb = 1024\nmax_result_kb = 65536\nmax_variables = 10000\n");
+        assert!(load_from(Some(largest.path()), environment(&[]), &Flags::default()).is_ok());
     }
 
     #[test]

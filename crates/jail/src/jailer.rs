@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::cgroup::Hierarchy;
@@ -158,6 +159,12 @@ fn find_place(config: &JailerConfig) -> Result<Place, JailError> {
     Ok(Place { hierarchy, privileged, uid, gid, free_uids, _ids: ids, without: config.without.clone() })
 }
 
+/// Waits until the other end of a pipe is closed.
+fn await_reader(pipe: &OwnedFd) {
+    // Nothing is asked for: that nobody reads is always told.
+    while matches!(poll(&mut [PollFd::new(pipe, PollFlags::empty())], None), Ok(0) | Err(rustix::io::Errno::INTR)) {}
+}
+
 /// Starts the inner process, waits for its end, and removes what it leaves.
 fn go_inside(socket: OwnedFd, place: Place) -> io::Result<()> {
     let (child_go, go) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -196,6 +203,11 @@ fn go_inside(socket: OwnedFd, place: Place) -> io::Result<()> {
                 }
             };
             drop(socket);
+            if let Some(go) = &go {
+                await_reader(go);
+                // Killed outright it cannot end before its sandboxes, nor these while they stand still.
+                place.hierarchy.thaw_all();
+            }
             let status = wait_status(&pidfd);
             drop(go);
             place.hierarchy.remove_all();

@@ -176,7 +176,7 @@ pub(crate) fn complete(
     if without.keeps(Layer::PidNamespace) {
         new_proc("proc", None)?;
     }
-    let limits = without.keeps(Layer::Rlimits).then(|| NamespaceLimits::open("proc/sys/user")).transpose()?;
+    let limits = without.keeps(Layer::Rlimits).then(|| NamespaceLimits::open("proc/sys")).transpose()?;
     if without.keeps(Layer::CoveredProc) {
         cover_proc()?;
     }

@@ -171,7 +171,7 @@ pub enum Request {
         /// The program is a fork of this zygote, which owns the sandbox ([`JailSpec::zygote`]); otherwise the sandbox's `argv` is executed.
         zygote: Option<u64>,
     },
-    /// Send SIGINT to the program of a sandbox that is kept, or one that was forked. `Interrupted` follows, whether or not there was one.
+    /// Send SIGINT to the program of a sandbox that is kept, or one that was forked. `Interrupted` follows, whether or not there was one; not while it stands still.
     Interrupt {
         /// The sandbox.
         id: u64,
@@ -259,10 +259,12 @@ pub enum Reply {
         /// Why not.
         error: Option<JailError>,
     },
-    /// An interrupt was sent.
+    /// Interrupts were sent.
     Interrupted {
         /// The sandbox.
         id: u64,
+        /// How many of those that were asked for this answers: of several at a time a program that was executed is sent one.
+        count: u64,
     },
     /// A zygote has loaded everything and can be forked.
     ZygoteReady {
@@ -390,9 +392,21 @@ pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// # Errors
 /// As `sendmsg`; `InvalidInput` when it is too long, which says nothing about the other end.
 pub fn send<T: Serialize>(socket: impl AsFd, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(socket, message, fds, SendFlags::NOSIGNAL)
+}
+
+/// The same without waiting for room: `WouldBlock` when the other end has not read what it was sent before.
+///
+/// # Errors
+/// As [`send`].
+pub(crate) fn send_now<T: Serialize>(socket: impl AsFd, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(socket, message, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+}
+
+fn send_with<T: Serialize>(socket: impl AsFd, message: &T, fds: &[BorrowedFd<'_>], flags: SendFlags) -> io::Result<()> {
     let bytes = serde_json::to_vec(message)?;
     if bytes.len() <= MAX_PACKET {
-        return send_packet(socket, &bytes, fds);
+        return send_packet(socket, &bytes, fds, flags);
     }
     if bytes.len() > MAX_MESSAGE {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "message is too long"));
@@ -401,16 +415,16 @@ pub fn send<T: Serialize>(socket: impl AsFd, message: &T, fds: &[BorrowedFd<'_>]
     file.write_all(&bytes)?;
     file.rewind()?;
     let fds: Vec<_> = fds.iter().copied().chain([file.as_fd()]).collect();
-    send_packet(socket, IN_FILE, &fds)
+    send_packet(socket, IN_FILE, &fds, flags)
 }
 
-fn send_packet(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+fn send_packet(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>], flags: SendFlags) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors"));
     }
-    let sent = sendmsg(socket, &[io::IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    let sent = sendmsg(socket, &[io::IoSlice::new(bytes)], &mut ancillary, flags)?;
     if sent != bytes.len() {
         return Err(io::Error::new(io::ErrorKind::WriteZero, "a message was cut"));
     }
@@ -469,7 +483,7 @@ mod tests {
     #[test]
     fn a_message_in_a_pipe_is_refused_instead_of_waited_for() {
         let ((left, right), (pipe, _to_pipe)) = (packet_pair().unwrap(), rustix::pipe::pipe().unwrap());
-        send_packet(&left, IN_FILE, &[pipe.as_fd()]).unwrap();
+        send_packet(&left, IN_FILE, &[pipe.as_fd()], SendFlags::NOSIGNAL).unwrap();
         assert_eq!(receive::<Request>(&right).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 

@@ -56,20 +56,37 @@ const NAMESPACE_LIMITS: [(&str, u64); 10] = [
     ("max_ipc_namespaces", 0),
     ("max_uts_namespaces", 0),
     ("max_time_namespaces", 0),
-    // A host allows a user few of these (128), which the forks of a zygote share.
+    // Of these the host allows a user few, which sandboxes share: see `SHARED`.
     ("max_inotify_instances", 16),
     ("max_inotify_watches", 16_384),
     ("max_fanotify_groups", 0),
 ];
 
+/// What the host allows a user, by file below `/proc/sys/fs`. An ordinary user's sandboxes have one user together, and the forks of a zygote share some of it:
+/// each may have a part only, however small the machine is.
+const SHARED: [(&str, &str); 2] =
+    [("max_inotify_instances", "inotify/max_user_instances"), ("max_inotify_watches", "inotify/max_user_watches")];
+
+/// That part.
+const SHARE: u64 = 16;
+
+/// The limit of what the host allows a user `theirs` of.
+fn share(most: u64, theirs: Option<u64>) -> u64 {
+    theirs.map_or(most, |theirs| most.min(theirs / SHARE).max(1))
+}
+
 /// The limits of this process's user namespace, to be set when everything is mounted: a mount that is being made counts as a namespace.
 pub(crate) struct NamespaceLimits(Vec<(&'static str, fs::File, u64)>);
 
 impl NamespaceLimits {
-    /// Opens them below `folder`, which may become read-only afterwards.
+    /// Opens them below `folder` (`/proc/sys`), which may become read-only afterwards.
     pub(crate) fn open(folder: &str) -> Result<Self, JailError> {
-        let open = |(name, most)| match fs::File::options().write(true).open(format!("{folder}/{name}")) {
-            Ok(file) => Some(Ok((name, file, most))),
+        let theirs = |name: &str| {
+            let (_, file) = SHARED.iter().find(|(shared, _)| *shared == name)?;
+            fs::read_to_string(format!("{folder}/fs/{file}")).ok()?.trim().parse().ok()
+        };
+        let open = |(name, most)| match fs::File::options().write(true).open(format!("{folder}/user/{name}")) {
+            Ok(file) => Some(Ok((name, file, share(most, theirs(name))))),
             // Not every kernel counts everything.
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => Some(Err(JailError::new(Step::SetLimits, name, error))),
@@ -87,4 +104,20 @@ impl NamespaceLimits {
 /// Of a zygote: only what is the same for all its forks, which could not raise it again.
 pub(crate) fn apply_to_zygote() -> Result<(), JailError> {
     setrlimit(Resource::Core, Rlimit { current: Some(NO_CORE), maximum: Some(NO_CORE) }).at(Step::SetLimits, "Core")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_what_a_user_shares_each_sandbox_may_have_a_sixteenth() {
+        // A small machine, a large one, one that allows next to nothing, and one that does not say.
+        assert_eq!(share(16_384, Some(8192)), 512);
+        assert_eq!(share(16_384, Some(1_048_576)), 16_384);
+        assert_eq!(share(16, Some(128)), 8);
+        assert_eq!(share(16, Some(3)), 1);
+        assert_eq!(share(16, None), 16);
+        assert!(SHARED.iter().all(|(name, _)| NAMESPACE_LIMITS.iter().any(|(known, _)| known == name)));
+    }
 }

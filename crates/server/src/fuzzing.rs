@@ -1,5 +1,6 @@
 //! Entrances of the fuzz targets (`fuzz/`), for nobody else.
 
+use fumehood_engine::execution::JsonText;
 use fumehood_engine::spec::{ExecutionRequest, ExecutionSpec, FieldError, LimitPolicy, SessionRequest};
 use serde_json::Value;
 
@@ -62,7 +63,7 @@ pub fn result_chunk(value: &Value) -> serde_json::Result<String> {
 
 /// A value of the guest's as plain JSON.
 #[must_use]
-pub fn flatten(value: &Value) -> Value {
+pub fn flatten(value: &JsonText) -> JsonText {
     crate::tagged::flatten(value)
 }
 

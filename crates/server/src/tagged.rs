@@ -13,72 +13,205 @@
 //! | `complex` | object of `real` and `imag` |
 //! | anything else | its `value`, else its `repr`, else `null` |
 
-use serde_json::{Map, Value};
+//!
+//! Text is made from text, without a tree in between: a value of many small parts would take many times its size.
+
+use fumehood_engine::execution::{JsonText, Members};
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 const TAG: &str = "$type";
 
-/// The nearest plain JSON of `value`. Recursion is bounded by the JSON parser that made the value.
-pub(crate) fn flatten(value: &Value) -> Value {
-    match value {
-        Value::Array(items) => Value::Array(items.iter().map(flatten).collect()),
-        Value::Object(fields) => match fields.get(TAG).and_then(Value::as_str) {
-            Some(tag) => untag(tag, fields),
-            None => Value::Object(flatten_fields(fields)),
-        },
-        plain => plain.clone(),
-    }
+/// Longest text of a key that is no text itself, in bytes. One that holds keys again would grow with each level.
+const MOST_KEY: usize = 4096;
+
+/// The nearest plain JSON of `value`. Recursion is bounded by the depth of a [`JsonText`].
+pub(crate) fn flatten(value: &JsonText) -> JsonText {
+    let mut plain = String::new();
+    write(value.as_str(), &mut plain);
+    JsonText::parse(&plain).unwrap_or_default()
 }
 
 /// The same for the fields of an object that is no tagged value itself.
-pub(crate) fn flatten_fields(fields: &Map<String, Value>) -> Map<String, Value> {
+pub(crate) fn flatten_fields(fields: &Members) -> Members {
     fields.iter().map(|(name, value)| (name.clone(), flatten(value))).collect()
 }
 
-fn untag(tag: &str, fields: &Map<String, Value>) -> Value {
-    let first = |names: &[&str]| names.iter().find_map(|name| fields.get(*name)).map_or(Value::Null, flatten);
+fn write(json: &str, plain: &mut String) {
+    match json.as_bytes().first() {
+        Some(b'[') => {
+            plain.push('[');
+            let mut between = "";
+            elements(json, &mut |element| {
+                plain.push_str(between);
+                between = ",";
+                write(element, plain);
+            });
+            plain.push(']');
+        }
+        Some(b'{') => {
+            let fields = fields(json);
+            match field(&fields, TAG).and_then(text) {
+                Some(tag) => untag(&tag, &fields, plain),
+                None => object(fields.into_iter().map(|(name, value)| (name, Some(value))), plain),
+            }
+        }
+        _ => plain.push_str(json),
+    }
+}
+
+/// Writes an object of values that are still tagged; `null` for those that are not there.
+fn object<'a>(fields: impl Iterator<Item = (String, Option<&'a str>)>, plain: &mut String) {
+    plain.push('{');
+    for (index, (name, value)) in fields.enumerate() {
+        if index > 0 {
+            plain.push(',');
+        }
+        plain.push_str(JsonText::from(name.as_str()).as_str());
+        plain.push(':');
+        write(value.unwrap_or("null"), plain);
+    }
+    plain.push('}');
+}
+
+fn untag(tag: &str, fields: &[(String, &str)], plain: &mut String) {
+    let mut first = |names: &[&str]| {
+        write(names.iter().find_map(|name| field(fields, name)).unwrap_or("null"), plain);
+    };
     match tag {
-        "float" => match fields.get("value").and_then(Value::as_str).map(str::to_ascii_lowercase).as_deref() {
-            Some("inf" | "infinity" | "+inf") => Value::from("inf"),
-            Some("-inf" | "-infinity") => Value::from("-inf"),
-            Some(_) => Value::Null,
+        "float" => match field(fields, "value").and_then(text).map(|text| text.to_ascii_lowercase()).as_deref() {
+            Some("inf" | "infinity" | "+inf") => plain.push_str("\"inf\""),
+            Some("-inf" | "-infinity") => plain.push_str("\"-inf\""),
+            Some(_) => plain.push_str("null"),
             None => first(&["value"]),
         },
         "bytes" => first(&["base64"]),
         "ndarray" | "index" => first(&["data"]),
-        "complex" => ["real", "imag"].map(|part| (part, first(&[part]))).into_iter().collect(),
-        "dict" => match fields.get("items") {
-            Some(Value::Array(items)) => Value::Object(items.iter().filter_map(pair).collect()),
-            _ => Value::Null,
+        "complex" => object(["real", "imag"].map(|part| (part.to_owned(), field(fields, part))).into_iter(), plain),
+        "dict" => match field(fields, "items") {
+            Some(items) if items.starts_with('[') => dict(items, plain),
+            _ => plain.push_str("null"),
         },
         _ => first(&["value", "repr"]),
     }
 }
 
-/// An item of a `dict`: `[key, value]`.
-fn pair(item: &Value) -> Option<(String, Value)> {
-    let [key, value] = item.as_array()?.as_slice() else { return None };
-    Some((key_text(key), flatten(value)))
+/// The items of a `dict`, each `[key, value]`.
+fn dict(items: &str, plain: &mut String) {
+    plain.push('{');
+    let mut between = "";
+    elements(items, &mut |item| {
+        let (mut parts, mut count) = (["null"; 2], 0);
+        elements(item, &mut |part| {
+            if let Some(place) = parts.get_mut(count) {
+                *place = part;
+            }
+            count += 1;
+        });
+        if count != parts.len() {
+            return;
+        }
+        plain.push_str(between);
+        between = ",";
+        let [key, value] = parts;
+        plain.push_str(JsonText::from(key_text(key).as_str()).as_str());
+        plain.push(':');
+        write(value, plain);
+    });
+    plain.push('}');
 }
 
 /// A key as Python's `str()` shows it, near enough.
-fn key_text(key: &Value) -> String {
-    match flatten(key) {
-        Value::String(text) => text,
-        Value::Null => "None".to_owned(),
-        Value::Bool(true) => "True".to_owned(),
-        Value::Bool(false) => "False".to_owned(),
-        Value::Array(items) if items.len() == 1 => format!("({},)", key_repr(&items[0])),
-        Value::Array(items) => format!("({})", items.iter().map(key_repr).collect::<Vec<_>>().join(", ")),
-        other => other.to_string(),
+fn key_text(key: &str) -> String {
+    let mut plain = String::new();
+    write(key, &mut plain);
+    let mut shown = String::new();
+    match text(&plain) {
+        Some(text) => shown = text,
+        None => show(&plain, &mut shown),
+    }
+    shown.truncate(shown.floor_char_boundary(MOST_KEY));
+    shown
+}
+
+/// Plain JSON as a key, or a part of one, as Python's `repr()` shows it.
+fn show(plain: &str, shown: &mut String) {
+    if shown.len() > MOST_KEY {
+        return;
+    }
+    match plain {
+        "null" => shown.push_str("None"),
+        "true" => shown.push_str("True"),
+        "false" => shown.push_str("False"),
+        list if list.starts_with('[') => {
+            shown.push('(');
+            let mut count = 0;
+            elements(list, &mut |element| {
+                if count > 0 {
+                    shown.push_str(", ");
+                }
+                count += 1;
+                show(element, shown);
+            });
+            shown.push_str(if count == 1 { ",)" } else { ")" });
+        }
+        other => match text(other) {
+            Some(text) => {
+                shown.push('\'');
+                shown.push_str(&text.replace('\\', "\\\\").replace('\'', "\\'"));
+                shown.push('\'');
+            }
+            None => shown.push_str(other),
+        },
     }
 }
 
-/// A part of a tuple key, as Python's `repr()` shows it.
-fn key_repr(key: &Value) -> String {
-    match key {
-        Value::String(text) => format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'")),
-        other => key_text(other),
+/// The content of a string.
+fn text(json: &str) -> Option<String> {
+    serde_json::from_str(json).ok()
+}
+
+/// The field of this name; the last, if there are several.
+fn field<'a>(fields: &[(String, &'a str)], name: &str) -> Option<&'a str> {
+    fields.iter().rev().find(|(own, _)| own == name).map(|(_, value)| *value)
+}
+
+/// Sees the elements of an array one after the other; none of what is no array.
+fn elements<'a>(json: &'a str, see: &mut dyn FnMut(&'a str)) {
+    struct List<'s, 'a>(&'s mut dyn FnMut(&'a str));
+    impl<'de> Visitor<'de> for List<'_, 'de> {
+        type Value = ();
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an array")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+            while let Some(element) = list.next_element::<&RawValue>()? {
+                (self.0)(element.get());
+            }
+            Ok(())
+        }
     }
+    // It is valid JSON: what fails is only something other than an array.
+    serde_json::Deserializer::from_str(json).deserialize_seq(List(see)).ok();
+}
+
+/// The fields of an object.
+fn fields(json: &str) -> Vec<(String, &str)> {
+    struct Object;
+    impl<'de> Visitor<'de> for Object {
+        type Value = Vec<(String, &'de str)>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut fields = Vec::new();
+            while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+                fields.push((name, value.get()));
+            }
+            Ok(fields)
+        }
+    }
+    serde_json::Deserializer::from_str(json).deserialize_map(Object).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -116,7 +249,24 @@ mod tests {
             (json!({"markdown": "|a|", "data": [{"a": 1}]}), json!({"markdown": "|a|", "data": [{"a": 1}]})),
         ];
         for (tagged, plain) in cases {
-            assert_eq!(flatten(&tagged), plain, "{tagged}");
+            assert_eq!(flatten(&JsonText::of(&tagged).unwrap()), JsonText::of(&plain).unwrap(), "{tagged}");
         }
+    }
+
+    #[test]
+    fn keys_within_keys_do_not_grow_without_bound() {
+        // Each level of quotes doubles those within.
+        let deep = (0..30).fold("\"\\\"\"".to_owned(), |key, _| format!(r#"{{"$type":"dict","items":[[{key},0]]}}"#));
+        let plain = flatten(&JsonText::parse(&deep).unwrap());
+        assert!(plain.size() < 20 * MOST_KEY, "{}", plain.size());
+        let deep = (0..90).fold("0".to_owned(), |key, _| format!("[{key}]"));
+        let plain = flatten(&JsonText::parse(&format!(r#"{{"$type":"dict","items":[[{deep},0]]}}"#)).unwrap());
+        assert!(plain.as_str().starts_with("{\"((((") && plain.as_str().ends_with(",),),)\":0}"), "{plain}");
+    }
+
+    #[test]
+    fn names_that_mean_something_elsewhere_are_plain_data() {
+        let json = r#"{"$serde_json::private::RawValue":"[1","a":[{"$serde_json::private::Number":"x"}]}"#;
+        assert_eq!(flatten(&JsonText::parse(json).unwrap()).as_str(), json);
     }
 }

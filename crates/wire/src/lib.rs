@@ -8,13 +8,17 @@
 //!
 //! The guest speaks first with [`Ready`], which carries [`VERSION`]. The host trusts nothing in a frame: a length beyond
 //! the given bound is refused before anything is allocated, unknown JSON fields are ignored, and a malformed frame ends
-//! the sandbox, never the server. Text written to standard output and error does not travel here but through pipes; a
+//! the sandbox, never the server. Values stay text ([`JsonText`]): as trees they would take many times the memory. Text written to standard output and error does not travel here but through pipes; a
 //! [`Display`] or [`Sync`] makes the guest wait for [`Ack`], so that the host can drain the pipes first and keep the order.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+mod json;
+
+pub use json::{JsonText, MOST_DEPTH, MOST_MEMBERS, Members};
 
 /// Version of this protocol, carried by [`Ready`] and [`Execute`].
 pub const VERSION: u32 = 1;
@@ -24,6 +28,15 @@ pub const HEADER_LEN: usize = 5;
 
 /// Largest payload the host accepts from a guest unless told otherwise: a few large figures, base64-encoded.
 pub const MAX_GUEST_PAYLOAD: usize = 32 << 20;
+
+/// Lines of a traceback that are taken from a guest; more are left out.
+pub const MOST_LINES: usize = 1000;
+
+/// Warnings that are taken from one result; more are left out.
+pub const MOST_WARNINGS: usize = 100;
+
+/// A buffer beyond this is given back when its frame has been taken.
+const KEPT_BUFFER: usize = 256 << 10;
 
 /// Why a byte stream from the guest is not a sequence of frames.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -68,7 +81,7 @@ pub struct Execute {
     /// Whether `input` was given at all (`null` is a value too).
     pub has_input: bool,
     /// Argument of `handler(input)`.
-    pub input: Value,
+    pub input: JsonText,
     /// Variable to extract; `None` means the value of the last expression.
     pub result_var: Option<String>,
     /// Rows of a table preview, 0 to 500.
@@ -165,10 +178,10 @@ pub struct Display {
     /// To be acknowledged; 0 when nobody waits for that.
     pub seq: u64,
     /// Media type to content; binary content is base64.
-    pub mime: serde_json::Map<String, Value>,
+    pub mime: Members,
     /// Free-form facts; `kind` is `figure`, `result` or absent.
     #[serde(default)]
-    pub metadata: serde_json::Map<String, Value>,
+    pub metadata: Members,
 }
 
 /// Guest to host: the guest switches between its output streams and waits so that their order is kept.
@@ -200,7 +213,7 @@ pub struct GuestError {
     #[serde(default)]
     pub line: Option<u64>,
     /// Lines as Python prints them, without the runner's own frames.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "first::<_, _, MOST_LINES>")]
     pub traceback: Vec<String>,
     /// Short advice for common mistakes.
     #[serde(default)]
@@ -232,18 +245,18 @@ pub struct GuestResult {
     pub exit_code: i32,
     /// The value, encoded as the runner's `values` module documents.
     #[serde(default)]
-    pub result: Value,
+    pub result: JsonText,
     /// Description of a table, if the value is one.
     #[serde(default)]
-    pub dataframe: Option<serde_json::Map<String, Value>>,
+    pub dataframe: Option<Members>,
     /// The user's variables.
     #[serde(default)]
-    pub variables: serde_json::Map<String, Value>,
+    pub variables: Members,
     /// The uncaught error, if any.
     #[serde(default)]
     pub error: Option<GuestError>,
     /// Things the caller should know.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "first::<_, _, MOST_WARNINGS>")]
     pub warnings: Vec<Warning>,
 }
 
@@ -260,6 +273,27 @@ pub enum GuestFrame {
     Warning(Warning),
     /// The end.
     Result(Box<GuestResult>),
+}
+
+/// The first `N` of a list: each of the smallest elements takes many times its text.
+fn first<'de, D: Deserializer<'de>, T: Deserialize<'de>, const N: usize>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    struct First<T, const N: usize>(std::marker::PhantomData<T>);
+    impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for First<T, N> {
+        type Value = Vec<T>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a list")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut kept = Vec::new();
+            while kept.len() < N {
+                let Some(element) = list.next_element()? else { return Ok(kept) };
+                kept.push(element);
+            }
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(kept)
+        }
+    }
+    deserializer.deserialize_seq(First::<T, N>(std::marker::PhantomData))
 }
 
 mod kind {
@@ -299,49 +333,85 @@ fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Turns bytes from the guest into frames, holding at most one frame of bounded size.
+/// Turns bytes from the guest into frames, holding at most one frame of bounded size and what was read behind it.
 #[derive(Debug)]
 pub struct GuestDecoder {
     bound: usize,
     buffer: Vec<u8>,
+    /// What is before this has been taken.
+    start: usize,
 }
 
 impl GuestDecoder {
     /// `bound` is the largest payload accepted, in bytes.
     #[must_use]
     pub fn new(bound: usize) -> Self {
-        Self { bound, buffer: Vec::new() }
+        Self { bound, buffer: Vec::new(), start: 0 }
     }
 
     /// Adds bytes as they were read.
     pub fn push(&mut self, bytes: &[u8]) {
+        // Here and not with each frame: many small ones in one piece would each move all that are behind it.
+        self.buffer.drain(..self.start);
+        self.start = 0;
         self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Bytes of the next frame's payload, when it has come whole.
+    #[must_use]
+    pub fn waiting(&self) -> Option<usize> {
+        let header = self.buffer[self.start..].first_chunk::<HEADER_LEN>()?;
+        let announced = announced(header);
+        (self.buffer.len() - self.start - HEADER_LEN >= announced).then_some(announced)
     }
 
     /// The next complete frame, `None` when more bytes are needed.
     ///
     /// # Errors
-    /// A stream that broke the rules; nothing after it can be trusted.
+    /// A stream that broke the rules; nothing after it can be trusted, and nothing of it is held any more.
     pub fn next_frame(&mut self) -> Result<Option<GuestFrame>, WireError> {
-        let Some(header) = self.buffer.first_chunk::<HEADER_LEN>() else { return Ok(None) };
-        let announced = u32::from_be_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let next = self.take();
+        if next.is_err() {
+            (self.buffer, self.start) = (Vec::new(), 0);
+        }
+        next
+    }
+
+    fn take(&mut self) -> Result<Option<GuestFrame>, WireError> {
+        let unread = &self.buffer[self.start..];
+        let Some(header) = unread.first_chunk::<HEADER_LEN>() else { return Ok(None) };
+        let announced = announced(header);
         if announced > self.bound {
             return Err(WireError::TooLarge { announced, bound: self.bound });
         }
-        let kind = header[4];
         let end = HEADER_LEN + announced;
-        if self.buffer.len() < end {
+        if unread.len() < end {
             return Ok(None);
         }
-        let decoded = decode(kind, &self.buffer[HEADER_LEN..end]);
-        self.buffer.drain(..end);
+        let decoded = decode(header[4], &unread[HEADER_LEN..end]);
+        self.start += end;
+        if self.buffer.capacity() > KEPT_BUFFER {
+            self.buffer = self.buffer.split_off(self.start);
+            self.start = 0;
+        }
         decoded.map(Some)
     }
 }
 
+fn announced(header: &[u8; HEADER_LEN]) -> usize {
+    u32::from_be_bytes([header[0], header[1], header[2], header[3]]) as usize
+}
+
 fn decode(kind: u8, payload: &[u8]) -> Result<GuestFrame, WireError> {
     fn json<'a, T: Deserialize<'a>>(name: &'static str, payload: &'a [u8]) -> Result<T, WireError> {
-        serde_json::from_slice(payload).map_err(|error| WireError::Malformed { kind: name, detail: error.to_string() })
+        // What the decoder says may quote the payload.
+        const MOST: usize = 300;
+        serde_json::from_slice(payload).map_err(|error| {
+            let mut detail = error.to_string();
+            detail.truncate(detail.floor_char_boundary(MOST));
+            detail.shrink_to_fit();
+            WireError::Malformed { kind: name, detail }
+        })
     }
     Ok(match kind {
         kind::READY => {
@@ -394,6 +464,41 @@ mod tests {
             decoder.next_frame().unwrap_err(),
             WireError::TooLarge { announced: u32::MAX as usize, bound: 1024 }
         );
+    }
+
+    #[test]
+    fn a_large_frame_leaves_no_large_buffer_and_what_follows_it_is_kept() {
+        let mut decoder = GuestDecoder::new(MAX_GUEST_PAYLOAD);
+        let large = format!(r#"{{"result":[{}0]}}"#, "0,".repeat(1 << 20));
+        let mut stream = bytes(kind::RESULT, large.as_bytes());
+        stream.extend(bytes(kind::SYNC, br#"{"seq":6}"#));
+        for piece in stream.chunks(64 << 10) {
+            decoder.push(piece);
+        }
+        assert_eq!(decoder.waiting(), Some(large.len()));
+        let Some(GuestFrame::Result(result)) = decoder.next_frame().unwrap() else { panic!("no result") };
+        assert_eq!(result.result.as_str().len(), (2 << 20) + 3);
+        assert!(decoder.buffer.capacity() <= KEPT_BUFFER);
+        assert!(matches!(decoder.next_frame().unwrap(), Some(GuestFrame::Sync(Sync { seq: 6 }))));
+        assert_eq!((decoder.waiting(), decoder.next_frame().unwrap().is_none()), (None, true));
+    }
+
+    #[test]
+    fn of_long_lists_the_beginning_is_taken_and_of_errors_the_beginning_told() {
+        let payload = format!(
+            r#"{{"error":{{"traceback":[{}"x"]}},"warnings":[{}{{"code":"","message":""}}]}}"#,
+            r#""","#.repeat(5000),
+            r#"{"code":"","message":""},"#.repeat(5000)
+        );
+        let mut decoder = GuestDecoder::new(MAX_GUEST_PAYLOAD);
+        decoder.push(&bytes(kind::RESULT, payload.as_bytes()));
+        let Some(GuestFrame::Result(result)) = decoder.next_frame().unwrap() else { panic!("no result") };
+        assert_eq!((result.warnings.len(), result.error.unwrap().traceback.len()), (MOST_WARNINGS, MOST_LINES));
+
+        decoder.push(&bytes(kind::SYNC, format!(r#"{{"seq":"{}"}}"#, "é".repeat(1 << 20)).as_bytes()));
+        let error = decoder.next_frame().unwrap_err().to_string();
+        assert!(error.starts_with("a sync frame has a malformed payload") && error.len() < 400, "{}", error.len());
+        assert_eq!(decoder.buffer.capacity(), 0);
     }
 
     #[test]

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fumehood_jail::Step;
@@ -192,6 +192,7 @@ impl ProcessBackend {
             interrupts,
             refusals,
             interruptible: true,
+            disk: OnceLock::new(),
             _base: Arc::clone(&base),
         };
         let request = Request::Spawn(Box::new(jail_spec));
@@ -203,6 +204,7 @@ impl ProcessBackend {
             started = started => started.map_err(|_| step("start the sandbox", &"the jailer is gone"))?,
             report = &mut exit => return Err(failed_start(report.unwrap_or_default())),
         };
+        remote.hold(&disk);
         let owner = self.own_uids.then_some((uid, uid));
         base.furnish(&disk, owner, execution).map_err(|error| step("furnish the home", &error))?;
         let (shared, zygotes) = (Arc::clone(&self.shared), self.zygotes.clone());
@@ -250,6 +252,7 @@ impl ProcessBackend {
             interrupts,
             refusals,
             interruptible: zygote.is_some(),
+            disk: OnceLock::new(),
             _base: Arc::clone(&base),
         };
         let outgoing = Outgoing { request: Request::Spawn(Box::new(jail_spec)), fds: inside };
@@ -264,6 +267,7 @@ impl ProcessBackend {
         };
         let how = if zygote.is_some() { "fork" } else { "exec" };
         metrics::histogram!("fumehood_sandbox_start_seconds", "how" => how).record(begun.elapsed());
+        remote.hold(&disk);
         let owner = self.own_uids.then_some((uid, uid));
         base.furnish(&disk, owner, execution).map_err(|error| step("furnish the home", &error))?;
         Ok(Sandbox {
@@ -461,8 +465,30 @@ struct Remote {
     refusals: Arc<Refusals>,
     /// The jailer knows its program.
     interruptible: bool,
+    /// Once it is there: closed after everybody else has closed theirs.
+    disk: OnceLock<OwnedFd>,
     /// In use as long as this is.
     _base: Arc<Base>,
+}
+
+/// A disk with so many bytes in use is given back elsewhere than where requests are served.
+const LARGE_DISK: u64 = 16 << 20;
+/// Whoever had the sandbox has closed its disk by then.
+const DISK_CLOSED_BY: Duration = Duration::from_millis(100);
+
+/// Closes a disk. With its last descriptor the kernel gives back all its memory, there and then, which takes a second for some gigabytes.
+fn close_disk(disk: OwnedFd) {
+    let in_use = rustix::fs::fstatvfs(&disk).map_or(0, |disk| (disk.f_blocks - disk.f_bfree) * disk.f_frsize);
+    if in_use < LARGE_DISK {
+        return;
+    }
+    // At the end of a process there is no runtime, and nobody is served.
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.clone().spawn(async move {
+            tokio::time::sleep(DISK_CLOSED_BY).await;
+            runtime.spawn_blocking(move || drop(disk));
+        });
+    }
 }
 
 /// Interrupts of one sandbox, counted.
@@ -473,6 +499,15 @@ struct Interrupts {
     sent: u64,
     /// The interpreter was told that they are over.
     settled: u64,
+}
+
+impl Remote {
+    fn hold(&self, disk: &OwnedFd) {
+        // Without a descriptor of its own it is closed where the last user closes it.
+        if let Ok(disk) = disk.try_clone() {
+            self.disk.set(disk).ok();
+        }
+    }
 }
 
 impl Control for Remote {
@@ -531,6 +566,9 @@ impl Drop for Remote {
         };
         if !ended {
             self.kill();
+        }
+        if let Some(disk) = self.disk.take() {
+            close_disk(disk);
         }
     }
 }
@@ -747,9 +785,9 @@ impl Shared {
                     waiting.send(error.map_or(Ok(()), |error| Err(failed(error)))).ok();
                 }
             }
-            Reply::Interrupted { id } => {
+            Reply::Interrupted { id, count } => {
                 if let Some(interrupts) = self.waiting.lock().interrupts.get(&id) {
-                    interrupts.send_modify(|interrupts| interrupts.sent += 1);
+                    interrupts.send_modify(|interrupts| interrupts.sent += count);
                 }
             }
             Reply::Gone { id } => drop(self.waiting.lock().going.remove(&id)),

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fumehood_wire::{GuestDecoder, GuestFrame, MAX_GUEST_PAYLOAD};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -16,6 +16,8 @@ use tokio::task::JoinSet;
 
 use crate::backend::{ExitReport, Interpreter};
 use crate::record::Record;
+
+use super::share::Share;
 
 /// Frames that may wait for the guest to read them. The runner waits for each acknowledgement, so one is usual.
 pub(super) const FRAMES_AHEAD: usize = 64;
@@ -65,6 +67,8 @@ pub(crate) struct Live {
     pub(super) to_guest: Option<ToGuest>,
     /// The writer of frames, if there is one; it ends with this.
     pub(super) writers: JoinSet<()>,
+    /// What taking in its frames may cost.
+    pub(super) share: Share,
     /// What the host saw at the end.
     pub(crate) exit: oneshot::Receiver<ExitReport>,
 }
@@ -85,6 +89,7 @@ impl Live {
             decoder: GuestDecoder::new(MAX_GUEST_PAYLOAD),
             to_guest: Some(ToGuest::AtOnce(write)),
             writers: JoinSet::new(),
+            share: Share::new(Instant::now()),
             exit,
         };
         match tokio::time::timeout(patience, live.said_ready()).await {

@@ -8,18 +8,14 @@
 //! everything printed before an event is delivered before it; the guest waits for an acknowledgement after a display, so
 //! nothing printed after it comes first.
 
-use std::cell::RefCell;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use fumehood_wire::{
-    Ack, Execute, GuestDecoder, GuestFrame, GuestResult, HostFrame, MAX_GUEST_PAYLOAD, Mode, Program, VERSION,
-};
+use fumehood_wire::{GuestDecoder, GuestResult, HostFrame, MAX_GUEST_PAYLOAD, Mode, Program};
 use tokio::net::UnixStream;
-use tokio::net::unix::pipe;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
@@ -31,43 +27,25 @@ use crate::backend::{
 use crate::clock::Clock;
 use crate::config::EngineConfig;
 use crate::event::EventBody;
-use crate::execution::{Execution, ExecutionError, Fault, Metrics, Notice, Outcome, Output, Status};
+use crate::execution::{Execution, ExecutionError, Fault, Outcome, Status};
 use crate::files;
 use crate::pool::{Busy, Pool};
-use crate::record::{Record, Stream, output_size};
-use crate::spec::{ExecutionSpec, ResultFormat};
-use crate::verdict::{self, KillReason, Observed, Verdict};
+use crate::record::{Record, Stream};
+use crate::spec::ExecutionSpec;
+use crate::verdict::KillReason;
 
+mod claim;
+mod conclude;
+mod frames;
 mod live;
+mod pipes;
+mod share;
 
 pub(crate) use live::Live;
 
-use live::{FRAMES_AHEAD, Letter, ToGuest, feed, send_frames, stdin_pipe};
-
-/// Name of the code in tracebacks.
-const CODE_NAME: &str = "<code>";
-
-/// Read from a pipe at a time; the usual capacity of one.
-const PIPE_CHUNK: usize = 64 << 10;
-
-thread_local! {
-    /// What is read goes through here: clearing so much for every look into a pipe, most of which find nothing, takes longer than the rest of it.
-    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; PIPE_CHUNK]);
-}
-
-/// Most displays of one execution, however small.
-const MOST_DISPLAYS: usize = 1000;
-
-/// How long the beginning of a line waits for its end.
-const LINE_PATIENCE: Duration = Duration::from_millis(2);
-
-/// After so many events of output, small pieces are gathered for a moment before they are read: each event costs more memory than its
-/// text, and a program could write one byte at a time.
-const EVENTS_BEFORE_PACING: u32 = 1000;
-/// How long pieces are gathered.
-const PACE: Duration = Duration::from_millis(2);
-/// A piece from this size on is not small.
-const LARGE_PIECE: usize = 4096;
+use live::{ToGuest, feed};
+use pipes::{Held, paced};
+use share::Share;
 
 /// A killed sandbox must be reported gone by then, or the machinery is broken.
 pub(crate) const BURIAL_PATIENCE: Duration = Duration::from_secs(20);
@@ -169,19 +147,10 @@ enum Seen {
     Frames(std::io::Result<usize>),
     /// The beginning of a line has waited long enough.
     HeldLong,
-    Stdout,
-    Stderr,
+    Output(Stream),
     Exit(ExitReport),
     Deadline,
     Cancel,
-}
-
-/// Output that waits for the rest of its line; of one stream at a time, so that the order across streams is kept.
-struct Held {
-    stream: Stream,
-    bytes: Vec<u8>,
-    /// Told then at the latest; `None` when nothing is held.
-    until: Option<Instant>,
 }
 
 /// Where an execution of a session runs.
@@ -259,6 +228,8 @@ struct Follower<'a> {
     displays: usize,
     output_events: u32,
     held: Held,
+    /// It was killed, and counts as lost when it is not gone by then.
+    buried_by: Option<Instant>,
     /// Output is not read before this.
     output_after: Instant,
 }
@@ -285,6 +256,7 @@ impl<'a> Follower<'a> {
             decoder: GuestDecoder::new(MAX_GUEST_PAYLOAD),
             to_guest,
             writers: JoinSet::new(),
+            share: Share::new(Instant::now()),
             exit,
         };
         let place = (owner, Some(gate));
@@ -325,7 +297,8 @@ impl<'a> Follower<'a> {
             display_bytes: 0,
             displays: 0,
             output_events: 0,
-            held: Held { stream: Stream::Stdout, bytes: Vec::new(), until: None },
+            held: Held::default(),
+            buried_by: None,
             output_after: Instant::now(),
         }
     }
@@ -342,9 +315,10 @@ impl<'a> Follower<'a> {
         let died = loop {
             match self.next().await {
                 Seen::HeldLong => self.tell_held(),
-                Seen::Stdout => self.drain(Stream::Stdout),
-                Seen::Stderr => self.drain(Stream::Stderr),
-                Seen::Frames(read) => self.take_frames(read),
+                Seen::Output(stream) => {
+                    self.drain(stream);
+                }
+                Seen::Frames(read) => self.take_frames(read).await,
                 Seen::Exit(report) => break Some(report),
                 Seen::Deadline => self.press(KillReason::TimedOut),
                 Seen::Cancel => self.press(KillReason::Cancelled),
@@ -406,9 +380,10 @@ impl<'a> Follower<'a> {
         let report = loop {
             match self.next().await {
                 Seen::HeldLong => self.tell_held(),
-                Seen::Stdout => self.drain(Stream::Stdout),
-                Seen::Stderr => self.drain(Stream::Stderr),
-                Seen::Frames(read) => self.take_frames(read),
+                Seen::Output(stream) => {
+                    self.drain(stream);
+                }
+                Seen::Frames(read) => self.take_frames(read).await,
                 Seen::Exit(report) => break report,
                 Seen::Deadline if self.running.is_none() => self.end(KillReason::StartTimeout),
                 Seen::Deadline => self.time_out(),
@@ -428,7 +403,7 @@ impl<'a> Follower<'a> {
         if asked {
             self.deadline = Instant::now() + LAST_WORDS;
         } else {
-            self.control.kill();
+            self.kill();
         }
     }
 
@@ -466,438 +441,69 @@ impl<'a> Follower<'a> {
         let stopping = self.killed.is_some();
         // In a session the end is asked for again and again.
         let over = stopping && self.mode == Mode::Script && !self.last_words;
+        let now = Instant::now();
+        let deadline = if over { self.buried_by.unwrap_or(now + BURIAL_PATIENCE) } else { self.deadline };
+        let at_deadline = || if over { Seen::Exit(lost()) } else { Seen::Deadline };
+        // Asked for on every turn: the timers behind the futures below are looked at only when nothing else is to be done, and a guest
+        // can see to it that something always is. What was written before the end is still there after it.
+        if !stopping && self.job.record.cancel.is_cancelled() {
+            return Seen::Cancel;
+        }
+        match self.live.exit.try_recv() {
+            Ok(report) => return Seen::Exit(report),
+            Err(TryRecvError::Closed) => return Seen::Exit(lost()),
+            Err(TryRecvError::Empty) => {}
+        }
+        if now >= deadline {
+            return at_deadline();
+        }
+        let again = self.live.share.again(now);
         let frames = async {
-            match &self.live.frames {
-                // Only readiness: the bytes are read after the pipes were drained.
-                Some(frames) => frames.readable().await.map(|()| 0),
-                None => std::future::pending().await,
+            let Some(frames) = &self.live.frames else { return std::future::pending().await };
+            if let Some(again) = again {
+                sleep_until(again.into()).await;
             }
+            // Only readiness: the bytes are read after the pipes were drained.
+            frames.readable().await.map(|()| 0)
         };
         tokio::select! {
             // Output before frames before the end: the order in which they are to be told.
             biased;
             () = self.job.record.cancel.cancelled(), if !stopping => Seen::Cancel,
-            () = sleep_until(self.deadline.into()), if !over => Seen::Deadline,
-            () = sleep_until(self.held.until.unwrap_or(self.deadline).into()), if self.held.until.is_some() => Seen::HeldLong,
-            () = paced(self.output_after, &self.live.stdout), if self.live.open[0] => Seen::Stdout,
-            () = paced(self.output_after, &self.live.stderr), if self.live.open[1] => Seen::Stderr,
+            () = sleep_until(deadline.into()) => at_deadline(),
+            () = sleep_until(self.held.until.unwrap_or(deadline).into()), if self.held.until.is_some() => Seen::HeldLong,
+            () = paced(self.output_after, &self.live.stdout), if self.live.open[0] => Seen::Output(Stream::Stdout),
+            () = paced(self.output_after, &self.live.stderr), if self.live.open[1] => Seen::Output(Stream::Stderr),
             read = frames => Seen::Frames(read),
             report = &mut self.live.exit => Seen::Exit(report.unwrap_or_else(|_| lost())),
-            () = tokio::time::sleep(BURIAL_PATIENCE), if over => Seen::Exit(lost()),
         }
     }
 
-    /// Ends the sandbox; the first reason counts.
+    /// Ends the sandbox, or what runs in a session; the first reason counts.
     fn end(&mut self, reason: KillReason) {
         if self.mode == Mode::Cell {
-            return self.press(reason);
+            // Once: what comes meanwhile may give the same reason thousands of times.
+            if self.killed.is_none() {
+                self.press(reason);
+            }
+            return;
         }
         if self.killed.is_none() {
             tracing::debug!(?reason, "sandbox killed");
             self.killed = Some(reason);
         }
-        self.control.kill();
+        self.kill();
     }
 
-    /// Reads what is in a pipe now, at most twice its usual capacity, so that a program that never stops writing does not keep this
-    /// from anything else.
-    fn drain(&mut self, stream: Stream) {
-        SCRATCH.with_borrow_mut(|buffer| self.drain_through(stream, buffer));
-    }
-
-    fn drain_through(&mut self, stream: Stream, buffer: &mut [u8]) {
-        for _ in 0..2 {
-            let (pipe, index) = match stream {
-                Stream::Stdout => (&self.live.stdout, 0),
-                Stream::Stderr => (&self.live.stderr, 1),
-            };
-            if !self.live.open[index] {
-                return;
-            }
-            // Through `try_read` first, which clears the readiness; then directly, since data may have come without a new
-            // readiness having been seen.
-            let read = match pipe.try_read(buffer) {
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    rustix::io::read(pipe.as_fd(), &mut *buffer).map_err(std::io::Error::from)
-                }
-                other => other,
-            };
-            match read {
-                Ok(0) => self.live.open[index] = false,
-                Ok(length) => {
-                    self.hold(stream, &buffer[..length]);
-                    if length < PIPE_CHUNK {
-                        return;
-                    }
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => self.live.open[index] = false,
-            }
+    /// Has the sandbox killed, once.
+    fn kill(&mut self) {
+        if self.buried_by.is_none() {
+            self.buried_by = Some(Instant::now() + BURIAL_PATIENCE);
+            self.control.kill();
         }
-    }
-
-    /// Drains both pipes and tells everything: what comes next is to come after it.
-    fn drain_both(&mut self) {
-        self.drain(Stream::Stdout);
-        self.drain(Stream::Stderr);
-        self.tell_held();
-    }
-
-    /// Takes in a piece of output. A piece that ends within a line waits a moment for the rest: `print` writes the text and the end of the
-    /// line one after the other, and nobody wants them as two events.
-    fn hold(&mut self, stream: Stream, piece: &[u8]) {
-        if self.held.stream != stream {
-            self.tell_held();
-            self.held.stream = stream;
-        }
-        self.held.bytes.extend_from_slice(piece);
-        if self.held.bytes.ends_with(b"\n") || self.held.bytes.len() >= LARGE_PIECE {
-            self.tell_held();
-        } else if self.held.until.is_none() {
-            self.held.until = Some(Instant::now() + LINE_PATIENCE);
-        }
-    }
-
-    /// Tells what is held.
-    fn tell_held(&mut self) {
-        self.held.until = None;
-        if self.held.bytes.is_empty() {
-            return;
-        }
-        let length = self.held.bytes.len();
-        let produced = self.job.record.output(self.held.stream, &self.held.bytes);
-        self.held.bytes.clear();
-        if produced > self.job.means.config.output_hard_bytes {
-            self.end(KillReason::OutputLimit);
-        }
-        self.output_events = self.output_events.saturating_add(1);
-        if self.output_events > EVENTS_BEFORE_PACING && length < LARGE_PIECE {
-            self.output_after = Instant::now() + PACE;
-        }
-    }
-
-    /// Reads what the guest sent and takes in each frame, output first.
-    fn take_frames(&mut self, readiness: std::io::Result<usize>) {
-        let live = &mut self.live;
-        let read = match (readiness, &live.frames) {
-            (Ok(_), Some(frames)) => SCRATCH.with_borrow_mut(|buffer| {
-                frames.try_read(buffer).inspect(|length| live.decoder.push(&buffer[..*length]))
-            }),
-            _ => Ok(0),
-        };
-        match read {
-            // The interpreter closed its end; its exit tells the rest.
-            Ok(0) => self.live.frames = None,
-            Ok(_) => self.take_decoded(),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(_) => self.live.frames = None,
-        }
-    }
-
-    fn take_decoded(&mut self) {
-        loop {
-            match self.live.decoder.next_frame() {
-                Ok(None) => return,
-                Ok(Some(frame)) => {
-                    self.drain_both();
-                    self.take(frame);
-                }
-                Err(error) => {
-                    self.live.frames = None;
-                    self.end(KillReason::BrokenProtocol(error.to_string()));
-                    return;
-                }
-            }
-        }
-    }
-
-    fn take(&mut self, frame: GuestFrame) {
-        match frame {
-            GuestFrame::Ready(_) if self.running.is_none() => self.execute(),
-            // Only the first of each counts: what comes twice comes from the user's code.
-            GuestFrame::Ready(_) => {}
-            GuestFrame::Sync(sync) => self.acknowledge(sync.seq),
-            GuestFrame::Display(display) => {
-                self.display(Output { mime: display.mime, metadata: display.metadata });
-                if display.seq != 0 {
-                    self.acknowledge(display.seq);
-                }
-            }
-            GuestFrame::Warning(warning) => {
-                self.job.record.warn(Notice { code: bounded(warning.code), message: bounded(warning.message) });
-            }
-            GuestFrame::Result(result) => {
-                if self.claim.is_none() {
-                    // The runner's last word: it leaves now, with this code. Files that are to be collected must be at rest first.
-                    if let (Ok(code), None, Mode::Script) =
-                        (u8::try_from(result.exit_code), &self.job.spec.collect, self.mode)
-                    {
-                        self.control.conclude(code);
-                    }
-                    self.claim = Some(*result);
-                    if self.last_words {
-                        self.time_out();
-                    }
-                }
-            }
-        }
-    }
-
-    fn execute(&mut self) {
-        // A program of its own has a pipe already, and one that needs no more than it was given needs none.
-        let pipe = match self.mode == Mode::Cell && self.job.spec.stdin_open {
-            true => match stdin_pipe() {
-                Ok((to_guest, sender)) => {
-                    self.feeder.spawn(feed(sender, Arc::clone(self.job.record)));
-                    Some(to_guest)
-                }
-                Err(error) => {
-                    let message = format!("standard input could not be kept open: {error}");
-                    self.job.record.warn(Notice { code: "stdin_closed".to_owned(), message });
-                    self.job.record.input.close();
-                    None
-                }
-            },
-            false => None,
-        };
-        let (spec, config) = (self.job.spec, &self.job.means.config);
-        let execute = Execute {
-            version: VERSION,
-            id: self.job.record.id.to_string(),
-            code: if self.program.is_some() { String::new() } else { spec.code.clone() },
-            filename: CODE_NAME.to_owned(),
-            mode: self.mode,
-            has_input: spec.input.is_some(),
-            input: spec.input.clone().unwrap_or_default(),
-            result_var: spec.result_var.clone(),
-            preview_rows: spec.preview_rows,
-            markdown: spec.format == ResultFormat::Markdown,
-            max_variables: config.max_variables,
-            max_result_bytes: config.max_result_bytes,
-            max_display_bytes: config.max_display_bytes as u64 / 4,
-            network: false,
-            // A program of its own has a pipe for it, and starts where it is to be.
-            stdin: if self.mode == Mode::Cell && pipe.is_none() {
-                String::from_utf8_lossy(&spec.stdin).into_owned()
-            } else {
-                String::new()
-            },
-            stdin_pipe: pipe.is_some(),
-            program: self.program.clone(),
-            cwd: (self.mode == Mode::Cell && !spec.cwd.is_empty()).then(|| spec.cwd.clone()),
-            env: spec.env.clone(),
-        };
-        self.begin();
-        self.send(&HostFrame::Execute(Box::new(execute)), pipe);
-    }
-
-    fn acknowledge(&mut self, seq: u64) {
-        self.send(&HostFrame::Ack(Ack { seq }), None);
-    }
-
-    fn send(&mut self, frame: &HostFrame, fd: Option<OwnedFd>) {
-        let Ok(bytes) = frame.encode() else { return };
-        let mut letter = Letter { bytes, fd };
-        if let Some(ToGuest::AtOnce(socket)) = &self.live.to_guest {
-            match letter.send_some(socket.as_ref()) {
-                Ok(true) => return,
-                Ok(false) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                // A guest that is gone needs no frames.
-                Err(_) => return,
-            }
-        }
-        self.queue(letter);
-    }
-
-    /// For a guest that does not read just now.
-    fn queue(&mut self, letter: Letter) {
-        let queue = match self.live.to_guest.take() {
-            Some(ToGuest::AtOnce(socket)) => {
-                let (sender, receiver) = mpsc::channel(FRAMES_AHEAD);
-                self.live.writers.spawn(send_frames(socket, receiver));
-                sender
-            }
-            Some(ToGuest::Queued(queue)) => queue,
-            None => return,
-        };
-        match queue.try_send(letter) {
-            // A guest that is gone needs no frames.
-            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
-            // It asks for acknowledgements without reading them: left alone, it could fill this host's memory.
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                self.end(KillReason::BrokenProtocol("acknowledgements are not read".to_owned()));
-            }
-        }
-        self.live.to_guest = Some(ToGuest::Queued(queue));
-    }
-
-    fn display(&mut self, output: Output) {
-        let size = output_size(&output);
-        let most = self.job.means.config.max_display_bytes;
-        if self.display_bytes + size > most || self.displays == MOST_DISPLAYS {
-            let message = format!("displays beyond {} MB or {MOST_DISPLAYS} in number are not kept", most >> 20);
-            self.job.record.warn(Notice { code: "displays_truncated".to_owned(), message });
-            return;
-        }
-        self.display_bytes += size;
-        self.displays += 1;
-        self.job.record.display(output);
-    }
-
-    /// After the end of every process: whatever is still in the pipes and the socket.
-    fn take_the_rest(&mut self) {
-        while let Some(frames) = &self.live.frames {
-            let decoder = &mut self.live.decoder;
-            let read = SCRATCH.with_borrow_mut(|buffer| {
-                let read = rustix::io::read(AsRef::<UnixStream>::as_ref(frames).as_fd(), &mut *buffer);
-                read.inspect(|length| decoder.push(&buffer[..*length]))
-            });
-            match read {
-                Ok(0) => self.live.frames = None,
-                Ok(_) => self.take_decoded(),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => self.live.frames = None,
-            }
-        }
-        // All writers are dead, so these end; bounded all the same, by more than any pipe holds.
-        for _ in 0..64 {
-            if self.live.open == [false; 2] {
-                break;
-            }
-            self.drain_both();
-        }
-        self.job.record.end_of_output();
-    }
-
-    async fn bury(&mut self) -> ExitReport {
-        match tokio::time::timeout(BURIAL_PATIENCE, &mut self.live.exit).await {
-            Ok(Ok(report)) => report,
-            _ => lost(),
-        }
-    }
-
-    fn conclude_unprepared(&mut self, report: &ExitReport, error: &std::io::Error) -> Execution {
-        self.job.record.end_of_output();
-        let no_room = matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
-        let (outcome, fault) = match (no_room, self.mode) {
-            (true, _) => (Outcome::DiskLimit, Fault::Limit),
-            // Code of the session has put something else in their place.
-            (false, Mode::Cell) => (Outcome::Exception, Fault::User),
-            (false, Mode::Script) => (Outcome::Infra, Fault::Infra),
-        };
-        let message = match &report.failed_step {
-            Some(failed) => format!("the sandbox could not be made: could not {}: {}", failed.step, failed.cause),
-            None => format!("the given files could not be written into the workspace: {error}"),
-        };
-        let hint = no_room.then_some("raise limits.disk_mb or send less");
-        let error = ExecutionError::of(outcome, message, hint);
-        self.job.record.ended_early(self.job.means.clock.stamp(), outcome, Some(fault), error)
-    }
-
-    async fn conclude(&mut self, report: &ExitReport, ended: Instant) -> Execution {
-        let Job { means, record, spec, .. } = self.job;
-        let refused = self.control.refusals();
-        let Verdict { status, outcome, fault, exit_code, error, denials } = verdict::decide(&Observed {
-            refused: &refused,
-            killed: self.killed.as_ref(),
-            exit: report,
-            claim: self.claim.as_ref(),
-            runner: self.runner,
-            begun: self.running.is_some(),
-            disk_full: files::is_full(&self.disk),
-            timeout: spec.timeout,
-            limits: &spec.limits,
-            output_hard_bytes: means.config.output_hard_bytes,
-        });
-        if self.runner && self.running.is_some() && self.claim.is_none() && outcome == Outcome::Exited {
-            record.warn(Notice {
-                code: "left_early".to_owned(),
-                message: "the interpreter left before the end of the code (os._exit or similar), so there is no result"
-                    .to_owned(),
-            });
-        }
-        if report.oom_kills > 0 && outcome != Outcome::OomKilled {
-            record.warn(Notice {
-                code: "process_oom_killed".to_owned(),
-                message: format!(
-                    "the kernel ended {} processes of this run for reaching limits.memory_mb",
-                    report.oom_kills
-                ),
-            });
-        }
-        let claim = self.claim.take().unwrap_or_default();
-        for warning in claim.warnings {
-            record.warn(Notice { code: bounded(warning.code), message: bounded(warning.message) });
-        }
-        let artifacts = self.collect().await;
-        let duration = self.running.map_or(Duration::ZERO, |running| ended - running);
-        let draft = record.draft();
-        Execution {
-            status,
-            outcome: Some(outcome),
-            exit_code,
-            fault,
-            error,
-            denials,
-            result: claim.result,
-            dataframe: claim.dataframe,
-            variables: claim.variables,
-            artifacts,
-            metrics: Metrics {
-                queue_ms: draft.metrics.queue_ms,
-                start_ms: draft.metrics.start_ms,
-                duration_ms: milliseconds(duration),
-                cpu_ms: report.cpu_us as f64 / 1000.0,
-                memory_peak_mb: (report.memory_peak_bytes as f64 / f64::from(1 << 20) * 100.0).round() / 100.0,
-                bytes_read: report.bytes_read,
-                bytes_written: report.bytes_written,
-                processes_peak: report.processes_peak,
-            },
-            finished_at: Some(means.clock.stamp()),
-            ..draft
-        }
-    }
-
-    async fn collect(&mut self) -> Vec<crate::execution::Artifact> {
-        let Job { means, record, spec, .. } = self.job;
-        let Some(wanted) = spec.collect.clone() else { return Vec::new() };
-        let Ok(disk) = self.disk.try_clone() else { return Vec::new() };
-        let (id, store, most) = (record.id.clone(), means.artifacts.clone(), means.config.max_artifact_bytes);
-        let collected = tokio::task::spawn_blocking(move || store.collect(&id, &disk, &wanted, most)).await;
-        let failed = match collected {
-            Ok(Ok((artifacts, notices))) => {
-                notices.into_iter().for_each(|notice| record.warn(notice));
-                return artifacts;
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(error) => error.to_string(),
-        };
-        tracing::error!(error = failed, "artifacts could not be stored");
-        let message = "the files could not be stored on the server's disk".to_owned();
-        record.warn(Notice { code: "artifacts_incomplete".to_owned(), message });
-        Vec::new()
     }
 }
 
 fn lost() -> ExitReport {
     ExitReport { lost: true, ..ExitReport::default() }
-}
-
-/// Text of the guest's that is to be kept: short.
-fn bounded(mut text: String) -> String {
-    const MOST: usize = 2000;
-    text.truncate(text.floor_char_boundary(MOST));
-    text
-}
-
-/// Waits until a pipe is to be read.
-async fn paced(after: Instant, pipe: &pipe::Receiver) {
-    if after > Instant::now() {
-        // Only then: a timer that is over at once wakes the thread that watches timers for nothing.
-        sleep_until(after.into()).await;
-    }
-    // An error shows when reading.
-    pipe.readable().await.ok();
 }

@@ -51,20 +51,51 @@ impl ArchiveFormat {
 /// A folder to be written as an archive.
 pub struct Archive {
     folder: OwnedFd,
+    /// Bytes of all files together.
+    most: Option<u64>,
 }
 
 impl Workspace {
     /// Opens a folder (`""` for the workspace itself) to be written as an archive. Blocks.
     ///
     /// # Errors
-    /// `NotFound` when there is no such folder.
+    /// `NotFound` when there is no such folder; an error of its own when its files are longer than any that were written could be.
     pub fn archive(&self, folder: &str) -> std::io::Result<Archive> {
-        Ok(Archive { folder: self.folder(folder)? })
+        Archive::of(self.folder(folder)?, self.most_archived(folder)?)
+    }
+}
+
+/// Room that is left in an archive.
+struct Room {
+    most: Option<u64>,
+    used: u64,
+}
+
+impl Room {
+    fn take(&mut self, bytes: u64) -> std::io::Result<()> {
+        self.used = self.used.saturating_add(bytes);
+        match self.most {
+            Some(most) if self.used > most => Err(std::io::Error::other(format!(
+                "its files are together longer than {most} bytes, four times what the session's disk holds; files with holes count in their full length"
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 
 impl Archive {
-    /// Writes folders and regular files with paths relative to the folder; what is neither is left out. Never holds a file in memory. Blocks.
+    /// Looks whether there is room before the first byte is written: afterwards an answer can only break off.
+    fn of(folder: OwnedFd, most: Option<u64>) -> std::io::Result<Self> {
+        let mut room = Room { most, used: 0 };
+        walk(&folder, "", &mut |found: &Found<'_>| match found.kind {
+            FileType::Directory => Ok(Step::Enter),
+            FileType::RegularFile => room.take(found.size()).map(|()| Step::Pass),
+            _ => Ok(Step::Pass),
+        })?;
+        Ok(Self { folder, most })
+    }
+
+    /// Writes folders and regular files with paths relative to the folder; what is neither, or in use inside the sandbox, is left out. Never holds a file in memory. Blocks.
     ///
     /// # Errors
     /// Those of `to`, and of reading the folder; what was written is no archive then.
@@ -77,6 +108,7 @@ impl Archive {
 
     fn write_tar(&self, to: impl Write) -> std::io::Result<()> {
         let mut tar = tar::Builder::new(GzEncoder::new(to, Compression::fast()));
+        let mut room = Room { most: self.most, used: 0 };
         walk(&self.folder, "", &mut |found: &Found<'_>| {
             let mut header = tar::Header::new_gnu();
             header.set_mtime(u64::try_from(found.modified().0).unwrap_or(0));
@@ -90,6 +122,7 @@ impl Archive {
                 }
                 FileType::RegularFile => {
                     if let Some(content) = Exact::of(found)? {
+                        room.take(content.left)?;
                         header.set_mode(0o644);
                         header.set_size(content.left);
                         tar.append_data(&mut header, &found.path, content)?;
@@ -104,6 +137,7 @@ impl Archive {
 
     fn write_zip(&self, to: impl Write) -> std::io::Result<()> {
         let mut zip = ZipWriter::new_stream(to);
+        let mut room = Room { most: self.most, used: 0 };
         walk(&self.folder, "", &mut |found: &Found<'_>| {
             let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
             let options = options.last_modified_time(zip_time(found.modified().0)).compression_level(Some(1));
@@ -114,6 +148,7 @@ impl Archive {
                 }
                 FileType::RegularFile => {
                     if let Some(mut content) = Exact::of(found)? {
+                        room.take(content.left)?;
                         // Bigger ones need the larger form of the format, which some readers do not know.
                         let large = content.left >= u64::from(u32::MAX);
                         zip.start_file(found.path.as_str(), options.unix_permissions(0o644).large_file(large))?;
@@ -144,7 +179,11 @@ struct Exact {
 
 impl Exact {
     fn of(found: &Found<'_>) -> std::io::Result<Option<Self>> {
-        let Some(file) = found.open()? else { return Ok(None) };
+        let file = match found.open() {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
+            other => other?,
+        };
+        let Some(file) = file else { return Ok(None) };
         let left = file.metadata()?.len();
         Ok(Some(Self { file, left }))
     }
@@ -212,6 +251,23 @@ mod tests {
             in_zip.insert(entry.name().unwrap().trim_end_matches('/').to_owned(), content);
         }
         assert_eq!(in_zip, in_tar);
+    }
+
+    #[test]
+    fn files_with_holes_make_no_archive_without_an_end() {
+        let (folder, disk) = disk();
+        let data = folder.path().join("data");
+        File::create(data.join("holes")).unwrap().set_len(900).unwrap();
+        std::fs::hard_link(data.join("holes"), data.join("once more")).unwrap();
+        let open = || crate::files::workspace(&disk).unwrap();
+        assert!(Archive::of(open(), Some(1799)).err().unwrap().to_string().contains("1799 bytes"));
+        let archive = Archive::of(open(), Some(1800)).unwrap();
+        // It grows after the look.
+        File::options().write(true).open(data.join("holes")).unwrap().set_len(1 << 40).unwrap();
+        for format in [ArchiveFormat::TarGz, ArchiveFormat::Zip] {
+            assert!(archive.write(format, std::io::sink()).unwrap_err().to_string().contains("1800 bytes"));
+        }
+        assert!(Archive::of(open(), None).is_ok());
     }
 
     #[test]

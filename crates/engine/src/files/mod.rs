@@ -35,12 +35,23 @@ fn resolve() -> ResolveFlags {
     ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV
 }
 
-/// Opens below `folder`, never anywhere else.
+/// How often a file is tried that the kernel asks to try again: a rename elsewhere may have raced with its check. Not for ever, since it answers the same
+/// for as long as a program holds a lease on the file.
+const TRIES: usize = 8;
+
+/// Opens below `folder`, never anywhere else, and without waiting for anybody: a pipe has no other end, a program does not give back its lease on a file
+/// (`AGAIN`).
 fn open_below(folder: impl AsFd, path: &str, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+    let mut flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    // A name alone is not opened, and takes no such flag.
+    if !flags.contains(OFlags::PATH) {
+        flags |= OFlags::NONBLOCK;
+    }
+    let mut tries = 0;
     loop {
-        match openat2(folder.as_fd(), path, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode, resolve()) {
-            // A rename elsewhere raced with the check; the kernel asks to try again.
-            Err(Errno::AGAIN | Errno::INTR) => {}
+        match openat2(folder.as_fd(), path, flags, mode, resolve()) {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if tries < TRIES => tries += 1,
             other => return other,
         }
     }
@@ -66,9 +77,16 @@ pub(crate) fn write_all(disk: &OwnedFd, owner: Owner, files: &[InputFile]) -> st
 fn write_one(root: &OwnedFd, owner: Owner, path: &WorkspacePath, content: &[u8]) -> std::io::Result<()> {
     let (folders, name) = path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()));
     let folder = make_folders(root, owner, folders)?;
-    // Not blocking, in case code of a session has made a pipe of that name.
-    let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::NONBLOCK;
-    let mut file = File::from(open_below(&folder, name, flags, Mode::from_raw_mode(0o644))?);
+    let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY;
+    let opened = open_below(&folder, name, flags, Mode::from_raw_mode(0o644)).map_err(|error| match error {
+        Errno::AGAIN => std::io::Error::new(
+            std::io::ErrorKind::WouldBlock,
+            format!("{} is in use inside the sandbox", path.as_str()),
+        ),
+        other => other.into(),
+    })?;
+    // It may be a pipe that code of a session has made, with a reader.
+    let mut file = File::from(opened);
     if !file.metadata()?.is_file() {
         return Err(std::io::Error::new(
             std::io::ErrorKind::InvalidInput,
@@ -128,27 +146,35 @@ pub(crate) fn write_into_home(disk: &OwnedFd, owner: Owner, name: &str, content:
     Ok(format!("/home/sandbox/{name}"))
 }
 
-/// Regular files of the workspace whose path is wanted, in order of their names. Links, devices, pipes and sockets are passed over.
-pub(crate) fn find(
-    disk: &OwnedFd,
-    most: usize,
-    wanted: &dyn Fn(&str) -> bool,
-) -> std::io::Result<(Vec<(String, File)>, bool)> {
-    let mut files = Vec::new();
+/// Longest paths of found files together, in bytes.
+const MOST_FOUND_TEXT: usize = 1 << 20;
+
+/// Paths of the regular files of the workspace that are wanted, in order, at most `most`; and whether these are all. Links, devices, pipes and sockets are passed over.
+pub(crate) fn find(disk: &OwnedFd, most: usize, wanted: &dyn Fn(&str) -> bool) -> std::io::Result<(Vec<String>, bool)> {
+    let (mut files, mut text) = (Vec::new(), 0);
     let complete = walk(&workspace(disk)?, "", &mut |found: &Found<'_>| {
         match found.kind {
             FileType::Directory => return Ok(Step::Enter),
             FileType::RegularFile if wanted(&found.path) => {}
             _ => return Ok(Step::Pass),
         }
-        if files.len() == most {
+        text += found.path.len();
+        if files.len() == most || text > MOST_FOUND_TEXT {
             return Ok(Step::Stop);
         }
-        files.extend(found.open()?.map(|file| (found.path.clone(), file)));
+        files.push(found.path.clone());
         Ok(Step::Pass)
     })?;
-    files.sort_by(|a, b| a.0.cmp(&b.0));
+    files.sort();
     Ok((files, complete))
+}
+
+/// Opens one of them; `None` when it has vanished meanwhile.
+///
+/// # Errors
+/// `WouldBlock` when it is in use inside the sandbox.
+pub(crate) fn open_found(workspace: &OwnedFd, path: &str) -> std::io::Result<Option<File>> {
+    walk::open_regular(workspace, path)
 }
 
 /// Folders of a workspace that code of TableMind takes for granted. They are made when code speaks of them, so that a workspace in which nothing was put is
@@ -269,5 +295,7 @@ mod tests {
         drop(reader);
         let (found, complete) = find(&disk, 2, &|_| true).unwrap();
         assert_eq!((found.len(), complete), (2, false));
+        assert!(open_found(&workspace(&disk).unwrap(), "pipe").unwrap().is_none());
+        assert!(open_found(&workspace(&disk).unwrap(), "gone").unwrap().is_none());
     }
 }

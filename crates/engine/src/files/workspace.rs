@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::walk::{Found, MOST_DEPTH, Step, walk};
+use super::walk::{Found, MOST_DEPTH, MOST_MET, Step, walk};
 use super::{Owner, give, make_folders, open_below, workspace};
 use crate::spec::WorkspacePath;
 
@@ -36,6 +36,11 @@ pub struct Entry {
 
 /// Most entries of a listing.
 pub const MOST_ENTRIES: usize = 10_000;
+/// Longest paths of a listing together, in bytes.
+const MOST_TEXT: usize = 4 << 20;
+
+/// An archive holds at most so many times what fits on the disk.
+const ARCHIVED_DISKS: u64 = 4;
 
 impl Workspace {
     pub(crate) fn new(disk: Arc<OwnedFd>, owner: Owner) -> Self {
@@ -45,6 +50,15 @@ impl Workspace {
     /// The same with the operator's folder in it.
     pub(crate) fn with_shared(self, shared: Option<Arc<OwnedFd>>) -> Self {
         Self { shared, ..self }
+    }
+
+    /// The most that an archive of a folder may hold, in bytes: files with holes can be of any length. `None` for the operator's own, which no sandbox has written.
+    pub(super) fn most_archived(&self, folder: &str) -> std::io::Result<Option<u64>> {
+        if self.shared.is_some() && within_shared(folder).is_some() {
+            return Ok(None);
+        }
+        let disk = rustix::fs::fstatvfs(&self.disk)?;
+        Ok(Some(disk.f_blocks.saturating_mul(disk.f_frsize).saturating_mul(ARCHIVED_DISKS)))
     }
 
     /// The folder that a path begins in, and the rest of the path.
@@ -66,12 +80,12 @@ impl Workspace {
     /// Opens a regular file for reading. Blocks.
     ///
     /// # Errors
-    /// `NotFound` when there is none, `InvalidInput` when it is something else; a link is something else, also on the way to it.
+    /// `NotFound` when there is none, `InvalidInput` when it is something else; a link is something else, also on the way to it. `WouldBlock` when a program in the
+    /// sandbox holds a lease on it.
     pub fn open(&self, path: &WorkspacePath) -> std::io::Result<File> {
         let (root, path) = self.root(path.as_str())?;
         let path = if path.is_empty() { "." } else { path };
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        let file = File::from(open_below(&root, path, flags, Mode::empty()).map_err(no_file)?);
+        let file = File::from(open_below(&root, path, OFlags::RDONLY, Mode::empty()).map_err(no_file)?);
         if file.metadata()?.is_file() { Ok(file) } else { Err(std::io::ErrorKind::InvalidInput.into()) }
     }
 
@@ -97,7 +111,7 @@ impl Workspace {
     pub fn remove(&self, path: &WorkspacePath) -> std::io::Result<()> {
         let (folders, name) = path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()));
         self.root_to_change(path.as_str())?;
-        remove_tree(&self.folder(folders)?, name, 0)
+        remove_tree(&self.folder(folders)?, name, 0, &mut { MOST_MET })
     }
 
     /// Opens a folder; `""` is the workspace itself.
@@ -123,9 +137,10 @@ impl Workspace {
             _ => error,
         })?;
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-        let mut entries = Vec::new();
+        let (mut entries, mut text) = (Vec::new(), 0);
         let complete = walk(&open, &prefix, &mut |found: &Found<'_>| {
-            if entries.len() == MOST_ENTRIES {
+            text += found.path.len();
+            if entries.len() == MOST_ENTRIES || text > MOST_TEXT {
                 return Ok(Step::Stop);
             }
             let kind = match found.kind {
@@ -208,7 +223,8 @@ fn no_file(error: Errno) -> std::io::Error {
     }
 }
 
-fn remove_tree(folder: &OwnedFd, name: &str, depth: usize) -> std::io::Result<()> {
+/// `left` is how much more may be met, so that code which makes new files all the time does not keep it going for ever.
+fn remove_tree(folder: &OwnedFd, name: &str, depth: usize, left: &mut usize) -> std::io::Result<()> {
     match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
         Ok(()) => return Ok(()),
         Err(Errno::ISDIR | Errno::PERM) if depth < MOST_DEPTH => {}
@@ -219,7 +235,8 @@ fn remove_tree(folder: &OwnedFd, name: &str, depth: usize) -> std::io::Result<()
         let entry = entry?;
         let Ok(inner) = entry.file_name().to_str() else { continue };
         if inner != "." && inner != ".." {
-            match remove_tree(&below, inner, depth + 1) {
+            *left = left.checked_sub(1).ok_or(std::io::ErrorKind::DirectoryNotEmpty)?;
+            match remove_tree(&below, inner, depth + 1, left) {
                 // Code that runs meanwhile may have removed it.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 other => other?,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use fumehood_engine::execution::Status;
+use fumehood_engine::execution::{JsonText, Status};
 use fumehood_engine::image::DEFAULT_IMAGE;
 use fumehood_engine::spec::{ExecutionRequest, FileRequest};
 
@@ -32,13 +32,13 @@ pub(super) fn main(config: &Config) -> anyhow::Result<ExitCode> {
     }
     let mut charts = 0;
     for output in &execution.outputs {
-        if let Some(png) = output.mime.get("image/png").and_then(|png| png.as_str()) {
+        if let Some(png) = output.mime.get("image/png").and_then(JsonText::string) {
             charts += 1;
             std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
             let path = folder.join(format!("chart-{charts}.png"));
             std::fs::write(&path, BASE64.decode(png)?).with_context(|| format!("cannot write {}", path.display()))?;
             println!("\nchart saved: {}", path.display());
-        } else if let Some(table) = output.mime.get("text/plain").and_then(|text| text.as_str()) {
+        } else if let Some(table) = output.mime.get("text/plain").and_then(JsonText::string) {
             println!("\n{table}");
         }
     }

@@ -7,6 +7,7 @@ use anyhow::Context;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use clap::Args;
+use fumehood_engine::execution::JsonText;
 use fumehood_engine::spec::{ExecutionRequest, FileRequest, Language, LimitsRequest};
 
 use super::{Usage, seconds};
@@ -168,12 +169,12 @@ fn read_text(path: &str) -> anyhow::Result<String> {
     }
 }
 
-fn read_json(text: &str) -> anyhow::Result<serde_json::Value> {
+fn read_json(text: &str) -> anyhow::Result<JsonText> {
     let text = match text.strip_prefix('@') {
         Some(path) => read_text(path)?,
         None => text.to_owned(),
     };
-    serde_json::from_str(&text).context("--input is no JSON")
+    JsonText::parse(&text).context("--input is no JSON")
 }
 
 pub(super) fn read_file(argument: &str) -> anyhow::Result<FileRequest> {

@@ -7,7 +7,7 @@ use anyhow::Context;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use fumehood_engine::event::EventBody;
-use fumehood_engine::execution::{Execution, Outcome, Output};
+use fumehood_engine::execution::{Execution, JsonText, Outcome, Output};
 
 use super::OutputClosed;
 use crate::escape::escaped_lines;
@@ -64,9 +64,9 @@ pub(super) fn show(body: &EventBody, quiet: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn plain_text(output: &Output) -> Option<&str> {
+fn plain_text(output: &Output) -> Option<String> {
     // Of a picture it is only the name of its class.
-    output.mime.get("text/plain").and_then(|text| text.as_str()).filter(|_| !is_picture(output))
+    output.mime.get("text/plain").and_then(JsonText::string).filter(|_| !is_picture(output))
 }
 
 /// Says why it did not end well, unless the program itself has said so (a traceback is on standard error already).
@@ -114,7 +114,7 @@ const PICTURES: [(&str, &str); 4] =
 const PLOTLY: &str = "application/vnd.plotly.v1+json";
 
 fn is_picture(output: &Output) -> bool {
-    PICTURES.iter().any(|(mime, _)| output.mime.contains_key(*mime))
+    PICTURES.iter().any(|(mime, _)| output.mime.contains_key(mime))
 }
 
 /// Whether it can be saved as a figure.
@@ -125,15 +125,15 @@ pub(super) fn is_figure(output: &Output) -> bool {
 /// The best form of a figure: the ending of its file, and the content.
 fn figure(output: &Output) -> anyhow::Result<Option<(&'static str, Vec<u8>)>> {
     for (mime, extension) in PICTURES {
-        let Some(content) = output.mime.get(mime).and_then(|content| content.as_str()) else { continue };
+        let Some(content) = output.mime.get(mime).and_then(JsonText::string) else { continue };
         let bytes = match extension {
-            "svg" => content.as_bytes().to_vec(),
+            "svg" => content.into_bytes(),
             _ => BASE64.decode(content).context("a figure is no base64")?,
         };
         return Ok(Some((extension, bytes)));
     }
-    let plotly = output.mime.get(PLOTLY).map(serde_json::to_vec).transpose()?;
-    Ok(plotly.map(|bytes| ("plotly.json", bytes)))
+    let plotly = output.mime.get(PLOTLY);
+    Ok(plotly.map(|figure| ("plotly.json", figure.as_str().as_bytes().to_vec())))
 }
 
 /// What a shell sees of an end.

@@ -1,6 +1,6 @@
 //! Answers of the server whose types are its own, as far as a client needs them, and requests as they are sent.
 
-use fumehood_engine::execution::{Execution, JsonMap};
+use fumehood_engine::execution::{Execution, Members};
 use fumehood_engine::session::SessionInfo;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub(crate) struct SessionPage {
 /// Answer of `GET /v1/sessions/{id}/variables`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Variables {
-    pub(crate) variables: JsonMap,
+    pub(crate) variables: Members,
 }
 
 /// Answer of `GET /v1/sessions/{id}/files`.

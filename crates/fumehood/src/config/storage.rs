@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use fumehood_server::store::DatabaseConfig;
+use fumehood_server::store::{BlobPlace, DatabaseConfig, S3Config, StoreError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Secret;
 
-/// The database. Without a URL it is SQLite, in `fumehood.db` below `data_dir`.
+/// The database, by default SQLite in `fumehood.db` below `data_dir`, and where large content is kept.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Storage {
@@ -16,11 +16,18 @@ pub(crate) struct Storage {
     pub(crate) url: Option<Secret>,
     /// Connections to it at most.
     pub(crate) connections: u32,
+    /// A bucket for large content: `s3://BUCKET/PREFIX?region=…&endpoint=…`; `endpoint` for services other than AWS. Default: the folder `blobs` below
+    /// `data_dir`.
+    pub(crate) blobs: Option<String>,
+    /// Access key for it; without one the machine's role is asked for.
+    pub(crate) blobs_access_key: Option<Secret>,
+    /// The secret that belongs to it.
+    pub(crate) blobs_secret_key: Option<Secret>,
 }
 
 impl Default for Storage {
     fn default() -> Self {
-        Self { url: None, connections: 8 }
+        Self { url: None, connections: 8, blobs: None, blobs_access_key: None, blobs_secret_key: None }
     }
 }
 
@@ -30,5 +37,25 @@ impl Storage {
         let embedded = || DatabaseConfig::sqlite(&data_dir.join("fumehood.db"));
         let given = |url: &Secret| DatabaseConfig { url: url.reveal().to_owned(), connections: self.connections };
         self.url.as_ref().map_or_else(embedded, given)
+    }
+
+    /// Where large content is kept; the folder is in `data_dir`.
+    ///
+    /// # Errors
+    /// When `blobs` cannot be read, or one of the two keys is missing.
+    pub(crate) fn blobs(&self, data_dir: &Path) -> Result<BlobPlace, StoreError> {
+        let keys = match (&self.blobs_access_key, &self.blobs_secret_key) {
+            (Some(key), Some(secret)) => Some((key.reveal().to_owned(), secret.reveal().to_owned())),
+            (None, None) => None,
+            _ => {
+                return Err(StoreError::Url(
+                    "needs storage.blobs_access_key and storage.blobs_secret_key, or neither".to_owned(),
+                ));
+            }
+        };
+        match &self.blobs {
+            Some(url) => Ok(BlobPlace::S3(S3Config::parse(url, keys)?)),
+            None => Ok(BlobPlace::Folder(data_dir.join("blobs"))),
+        }
     }
 }

@@ -159,6 +159,14 @@ impl Hierarchy {
         }
     }
 
+    /// Has whatever stands still go on: in version 1 it cannot end otherwise, though it was killed.
+    pub(crate) fn thaw_all(&self) {
+        let Self::V1(hierarchy) = self else { return };
+        for group in hierarchy.freezer().iter().flat_map(fs::read_dir).flatten().flatten() {
+            v1::thaw(&group.path());
+        }
+    }
+
     /// Removes every group and the folders of this jailer itself; its sandboxes must be dead.
     pub fn remove_all(self) {
         let folders: Vec<PathBuf> = match &self {

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll;
 use rustix::process::{Signal, pidfd_send_signal};
 
-use super::{Next, Program, Source, State, no_zygote, readable};
-use crate::protocol::{ExitReport, Order, Reply, Report, packet_pair, receive, send};
+use super::{Interrupts, Next, Program, Source, State, no_zygote, readable};
+use crate::protocol::{ExitReport, Order, Reply, Report, packet_pair, receive, send, send_now};
 
 impl State {
     /// Ends what runs there, and remembers what comes after it.
@@ -29,7 +29,7 @@ impl State {
             }
         }
         sandbox.next = Some(Next { number, zygote, channels });
-        let swept = sandbox.report.as_ref().map(|process_1| send(process_1, &Order::Sweep, &[]));
+        let swept = sandbox.report.as_ref().map(|process_1| send_now(process_1, &Order::Sweep, &[]));
         if !matches!(swept, Some(Ok(()))) {
             // Its end is on its way.
             self.kill(id);
@@ -63,7 +63,7 @@ impl State {
             (None, _) => {
                 let fds: Vec<BorrowedFd<'_>> = channels.iter().map(AsFd::as_fd).collect();
                 sandbox.program = Program::Executed;
-                let told = sandbox.report.as_ref().map(|process_1| send(process_1, &Order::Execute, &fds));
+                let told = sandbox.report.as_ref().map(|process_1| send_now(process_1, &Order::Execute, &fds));
                 match told {
                     Some(Ok(())) => send(server, &Reply::Begun { id, program: sandbox.number }, &[]),
                     // Its end is on its way.
@@ -150,18 +150,44 @@ impl State {
         }
     }
 
-    /// Whether it is done, or nothing is to be done. Otherwise process 1 does it, and says when it has.
-    pub(super) fn interrupt(&self, id: u64) -> bool {
-        let Some(sandbox) = self.sandboxes.get(&id) else { return true };
+    /// Interrupts the program of a sandbox, or has process 1 do so. Process 1 has one order at a time, however many interrupts are asked for: it may stand
+    /// still, and whoever fills its socket waits for it.
+    pub(super) fn interrupt(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
+        let done = Reply::Interrupted { id, count: 1 };
+        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return send(server, &done, &[]) };
         // What ended a moment ago needs none.
         match (&sandbox.program, &sandbox.report) {
             (Program::Forked(program, _), _) => {
                 pidfd_send_signal(program, Signal::INT).ok();
-                true
+                send(server, &done, &[])
+            }
+            (Program::Executed, Some(_)) if sandbox.interrupts.under_way > 0 => {
+                sandbox.interrupts.asked_since += 1;
+                Ok(())
+            }
+            (Program::Executed, Some(process_1)) if send_now(process_1, &Order::Interrupt, &[]).is_ok() => {
+                sandbox.interrupts.under_way = 1;
+                Ok(())
             }
             // One that cannot be told is at its end.
-            (Program::Executed, Some(process_1)) => send(process_1, &Order::Interrupt, &[]).is_err(),
-            _ => true,
+            _ => send(server, &done, &[]),
         }
+    }
+
+    /// Process 1 has interrupted the program. What was asked for since it was told to is another one.
+    pub(super) fn interrupted(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
+        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return Ok(()) };
+        let Interrupts { under_way, asked_since } = std::mem::take(&mut sandbox.interrupts);
+        let again = match (asked_since, &sandbox.report) {
+            (1.., Some(process_1)) => send_now(process_1, &Order::Interrupt, &[]).is_ok(),
+            _ => false,
+        };
+        let count = if again {
+            sandbox.interrupts.under_way = asked_since;
+            under_way
+        } else {
+            under_way + asked_since
+        };
+        send(server, &Reply::Interrupted { id, count }, &[])
     }
 }

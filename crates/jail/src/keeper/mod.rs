@@ -121,6 +121,8 @@ struct Sandbox {
     number: u64,
     /// The program that begins once everything else has ended.
     next: Option<Next>,
+    /// Asked of process 1, which interrupts a program that was executed.
+    interrupts: Interrupts,
     /// Where the present program of a sandbox that is kept reports; `None` once it is closed at the other end.
     program_report: Option<OwnedFd>,
     /// Counters of bytes of a program that was forked.
@@ -151,6 +153,15 @@ struct Next {
     zygote: Option<u64>,
     /// Standard input, output, error and control.
     channels: Vec<OwnedFd>,
+}
+
+/// Interrupts that the server waits for.
+#[derive(Default)]
+struct Interrupts {
+    /// Those that the order under way answers; none is under way at 0.
+    under_way: u64,
+    /// Those asked for since that was given.
+    asked_since: u64,
 }
 
 struct Zygote {
@@ -370,11 +381,7 @@ impl State {
                 }
             }
             Request::Begin { id, program, zygote } => self.begin(id, program, zygote, fds)?,
-            Request::Interrupt { id } => {
-                if self.interrupt(id) {
-                    send(server, &Reply::Interrupted { id }, &[])?;
-                }
-            }
+            Request::Interrupt { id } => self.interrupt(id, server)?,
             Request::Pause { id } => self.pause(id, server)?,
             Request::Resume { id } => self.resume(id),
             Request::Conclude { id, code } => self.conclude(id, code, server)?,
@@ -476,6 +483,7 @@ impl State {
                 paused: false,
                 number: 0,
                 next: None,
+                interrupts: Interrupts::default(),
                 program_report: None,
                 io: None,
                 disk: None,
@@ -499,6 +507,10 @@ impl State {
     fn hear(&mut self, id: u64, server: &OwnedFd) -> io::Result<()> {
         let Some(sandbox) = self.sandboxes.get_mut(&id) else { return Ok(()) };
         let Some(report) = &sandbox.report else { return Ok(()) };
+        if !readable(report.as_fd())? {
+            // Taken in with an event before this one. Waiting here would be waiting for a sandbox.
+            return Ok(());
+        }
         match receive::<Report>(report) {
             Ok(Some((Report::SetUp, mut fds))) => {
                 sandbox.disk = fds.pop();
@@ -514,7 +526,7 @@ impl State {
                 Ok(())
             }
             // Not before: what comes after the reply must not be struck.
-            Ok(Some((Report::Interrupted, _))) => send(server, &Reply::Interrupted { id }, &[]),
+            Ok(Some((Report::Interrupted, _))) => self.interrupted(id, server),
             Ok(Some((Report::Swept, _))) => self.begin_next(id, server),
             Ok(Some((Report::Ended { wait_status, .. }, _))) if sandbox.keep => {
                 self.hear_program(id, server)?;

@@ -43,6 +43,8 @@ const CALLS: [(&str, (u32, u32), &str); 8] = [
 const FEW_DESCRIPTORS: u64 = 4096;
 /// Processes of one user below which few sandboxes fit.
 const FEW_PROCESSES: u64 = 1024;
+/// Files in event polls that a sandbox with the default memory limit (512 MiB) has room for, at the 192 bytes that the kernel takes for each.
+const EVENT_POLLS: u64 = (512 << 20) / 192;
 
 /// Whether a filter keeps a call from the kernel.
 pub(super) fn filtered(facts: &Facts, call: &str) -> bool {
@@ -404,6 +406,18 @@ fn mounts(facts: &Facts) -> Vec<Finding> {
     vec![proc, overlay]
 }
 
+/// Run by root each sandbox is a user of its own, of which the kernel counts them.
+fn event_polls(facts: &Facts) -> (State, String) {
+    match facts.kernel.event_polls {
+        None => (State::Available, "no limit".to_owned()),
+        Some(most) if facts.own.is_root() => (State::Available, format!("at most {most} of each sandbox")),
+        Some(most) if most >= EVENT_POLLS => (State::Available, format!("at most {most} of all sandboxes together")),
+        Some(most) => {
+            (State::NotEnabled, format!("at most {most} of all sandboxes together, which one of 512 MiB could take"))
+        }
+    }
+}
+
 fn resources(facts: &Facts) -> Vec<Finding> {
     let (own, kernel) = (&facts.own, &facts.kernel);
     let maker = Maker { facts, group: Group::Resources, levels: PROCESS };
@@ -413,6 +427,7 @@ fn resources(facts: &Facts) -> Vec<Finding> {
         None => (State::Available, "no limit".to_owned()),
     };
     let (descriptors, processes) = (enough(own.open_files, FEW_DESCRIPTORS), enough(own.processes, FEW_PROCESSES));
+    let polls = event_polls(facts);
     let number = |value: Option<u64>| value.map_or_else(|| "unknown".to_owned(), |value| value.to_string());
     let mib = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
     let strict = kernel.overcommit == Some(2);
@@ -433,6 +448,13 @@ fn resources(facts: &Facts) -> Vec<Finding> {
             processes.1,
             "run by an ordinary user, all sandboxes count together",
             Trouble::FewProcesses,
+        ),
+        maker.make(
+            "event polls of this user",
+            polls.0,
+            polls.1,
+            "run by an ordinary user, all sandboxes count together",
+            Trouble::FewEventPolls,
         ),
         maker.make(
             "memory overcommit",

@@ -43,6 +43,8 @@ pub struct Kernel {
     pub pid_max: Option<u64>,
     /// Most threads of the machine.
     pub threads_max: Option<u64>,
+    /// Most files that the event polls of one user may watch.
+    pub event_polls: Option<u64>,
     /// Who may attach to whom.
     pub ptrace_scope: Option<u64>,
     /// Bytes of memory that could be had now.
@@ -89,6 +91,7 @@ impl Kernel {
             overcommit: number("/proc/sys/vm/overcommit_memory"),
             pid_max: switch("pid_max"),
             threads_max: switch("threads-max"),
+            event_polls: number("/proc/sys/fs/epoll/max_user_watches"),
             ptrace_scope: switch("yama/ptrace_scope"),
             memory_available: memory_available(&read("/proc/meminfo")),
             programs: PROGRAMS.into_iter().filter_map(program).collect(),

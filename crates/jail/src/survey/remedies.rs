@@ -56,6 +56,8 @@ pub(crate) enum Trouble {
     FewDescriptors,
     /// Few processes of one user.
     FewProcesses,
+    /// One sandbox could take all the event polls of a user whom all share.
+    FewEventPolls,
     /// The kernel promises no memory that it could not give.
     StrictMemory,
     /// Nobody may attach to a process.
@@ -382,6 +384,16 @@ const REMEDIES: &[(Trouble, When, &str)] = &[
     (FewDescriptors, In(Place::Docker), "docker run --ulimit nofile=65536"),
     (FewDescriptors, Always, "LimitNOFILE=65536 in the systemd unit, or ulimit -n 65536 before the start"),
     (FewProcesses, Always, "LimitNPROC=infinity in the systemd unit, or a higher nproc in /etc/security/limits.conf"),
+    (
+        FewEventPolls,
+        InAnyContainer,
+        "on the host of this container: sysctl -w fs.epoll.max_user_watches=50000000; the memory limit of each sandbox bounds them all the same",
+    ),
+    (
+        FewEventPolls,
+        Always,
+        "sysctl -w fs.epoll.max_user_watches=50000000, and the same in a file of /etc/sysctl.d to keep it (the memory limit of each sandbox bounds them all the same); or run it as root",
+    ),
     (StrictMemory, Always, "sysctl -w vm.overcommit_memory=0"),
     (NoTracing, Always, "sysctl -w kernel.yama.ptrace_scope=1; from 3 only a restart of the machine leads back"),
     (DeviceClosed, In(Place::Docker), "docker run --device, and a user that may open it"),

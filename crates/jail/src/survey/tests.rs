@@ -291,6 +291,24 @@ fn switches_that_are_off_are_named() {
 }
 
 #[test]
+fn an_ordinary_user_of_a_small_machine_is_told_that_one_sandbox_could_take_all_event_polls() {
+    let root = facts!("debian-12-root");
+    let of = |own: &Own, event_polls| Facts {
+        kernel: Kernel { event_polls, ..root.kernel.clone() },
+        own: own.clone(),
+        ..root.clone()
+    };
+    let name = "event polls of this user";
+    let ordinary = Own { uid: 1000, capabilities: 0, ..root.own.clone() };
+    let state = |own: &Own, most| finding(&of(own, most), name).state;
+    assert_eq!(state(&ordinary, Some(400_000)), State::NotEnabled);
+    assert!(remedy(&of(&ordinary, Some(400_000)), name).contains("fs.epoll.max_user_watches=50000000"));
+    assert_eq!(state(&ordinary, Some(50_000_000)), State::Available);
+    assert_eq!(state(&ordinary, None), State::Available);
+    assert_eq!(state(&root.own, Some(400_000)), State::Available);
+}
+
+#[test]
 fn this_host_is_looked_at_without_harm() {
     let facts = Facts::take(&JailerConfig::default(), Some(Path::new("/nonexistent/folder")));
     assert!(facts.host.kernel_is(5, 0), "{:?}", facts.host);

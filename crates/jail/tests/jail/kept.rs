@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fumehood_jail::protocol::{Reply, Request, send};
+use rustix::process::{Pid, Signal};
 
 use crate::confinement::on_all;
 use crate::jail;
@@ -73,7 +74,7 @@ fn a_program_that_is_replaced_is_not_told_of_and_one_that_cannot_begin_is() {
     assert_eq!(kept.run(&rig, "echo again").stdout, "again\n");
     // Nor is anything the matter with what is not there.
     send(&rig.jailer.link.socket, &Request::Interrupt { id: 4711 }, &[]).unwrap();
-    assert!(matches!(rig.hear().0, Reply::Interrupted { id: 4711 }));
+    assert!(matches!(rig.hear().0, Reply::Interrupted { id: 4711, count: 1 }));
     kept.end(&rig);
 }
 
@@ -132,6 +133,47 @@ fn what_is_paused_uses_no_processor_goes_on_where_it_was_and_can_be_killed() {
 }
 
 #[test]
+fn a_sandbox_that_stands_still_does_not_hold_the_jailer_up() {
+    const MANY: u64 = 3000;
+    let mut rig = jail!();
+    let kept = rig.keep();
+    let tell = |rig: &Rig, request| send(&rig.jailer.link.socket, &request, &[]).unwrap();
+    let mut channels = kept.begin(&rig);
+    channels.execute(&["/bin/sh", "-c", "trap 'exit 9' INT; echo; while :; do sleep 0.01; done"]);
+    channels.listen();
+    tell(&rig, Request::Pause { id: kept.id });
+    let paused = rig.hear().0;
+    assert!(matches!(&paused, Reply::Paused { error: None, .. }), "{paused:?}");
+    // Many times what a socket holds that nobody reads. One more thread, so that a jailer that is held up fails the test and not its end.
+    let socket = rig.jailer.link.socket.try_clone().unwrap();
+    let id = kept.id;
+    let asking = std::thread::spawn(move || (0..MANY).all(|_| send(&socket, &Request::Interrupt { id }, &[]).is_ok()));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !asking.is_finished() {
+        if Instant::now() > deadline {
+            // Nothing else would end it.
+            rustix::process::kill_process(Pid::from_raw(rig.inner()).unwrap(), Signal::KILL).unwrap();
+            panic!("the jailer does not read any more");
+        }
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+    assert!(asking.join().unwrap());
+    // Others are served meanwhile.
+    assert_eq!(rig.sh("echo here").stdout, "here\n");
+    tell(&rig, Request::Resume { id });
+    let (mut answered, mut ended) = (0, None);
+    while answered < MANY || ended.is_none() {
+        match rig.hear().0 {
+            Reply::Interrupted { count, .. } => answered += count,
+            Reply::ProgramEnded { report, .. } => ended = report.wait_status,
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+    assert_eq!((answered, ended), (MANY, Some(9 << 8)));
+    kept.end(&rig);
+}
+
+#[test]
 fn a_paused_sandbox_ends_with_its_jailer() {
     let mut rig = jail!().forking();
     let kept = rig.keep();
@@ -143,6 +185,21 @@ fn a_paused_sandbox_ends_with_its_jailer() {
     drop(rig);
     let left: Vec<_> = processes.iter().filter(|pid| std::path::Path::new(&format!("/proc/{pid}")).exists()).collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_jailer_that_is_killed_ends_though_a_sandbox_stands_still() {
+    let mut rig = jail!();
+    let kept = rig.keep();
+    let _channels = kept.begin(&rig);
+    send(&rig.jailer.link.socket, &Request::Pause { id: kept.id }, &[]).unwrap();
+    assert!(matches!(rig.hear().0, Reply::Paused { error: None, .. }));
+    rustix::process::kill_process(Pid::from_raw(rig.inner()).unwrap(), Signal::KILL).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while rig.jailer.process.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "it waits for what stands still");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
 }
 
 #[test]

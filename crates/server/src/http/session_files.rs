@@ -90,6 +90,9 @@ fn refusal(error: &std::io::Error) -> ApiError {
         ErrorKind::IsADirectory | ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty => ApiError::conflict(
             "something else is in the way: a folder of that name, or a file or link where a folder is to be",
         ),
+        ErrorKind::WouldBlock => ApiError::conflict(
+            "the file is in use inside the sandbox: a program there holds a lease on it; try again, or end the program",
+        ),
         _ => ApiError::invalid("path", format!("cannot be used: {error}")),
     }
 }
@@ -121,7 +124,7 @@ pub(crate) struct FileList {
     params(("id" = String, Path, description = "Id of the session"),
         ("path" = Option<String>, Query, description = "Folder; the workspace itself by default"),
         ("recursive" = Option<bool>, Query, description = "With everything below it")),
-    responses((status = 200, description = "Files and folders, at most 10,000", body = FileList), Refusals))]
+    responses((status = 200, description = "Files and folders, at most 10,000 and 4 MiB of paths", body = FileList), Refusals))]
 pub(crate) async fn list(SessionParam(session): SessionParam, query: Pairs) -> Result<Json<FileList>, ApiError> {
     let [path, recursive] = query.take(["path", "recursive"])?;
     let recursive = flag("recursive", recursive.as_deref(), false)?;

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use fumehood_engine::backend::SandboxProcess;
-use fumehood_engine::execution::{Execution, JsonMap};
+use fumehood_engine::execution::{Execution, Members};
 use fumehood_engine::session::{SessionInfo, SessionState};
 use fumehood_engine::spec::{ExecutionRequest, MOST_SESSION_SECONDS, SessionRequest};
 use serde::{Deserialize, Serialize};
@@ -224,7 +224,7 @@ pub(crate) async fn extend(
 pub(crate) struct Variables {
     /// Name to `{type, shape, repr}`, as they were after the last execution.
     #[schema(value_type = Object)]
-    variables: JsonMap,
+    variables: Members,
 }
 
 /// The variables after the last execution.

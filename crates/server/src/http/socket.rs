@@ -319,8 +319,11 @@ impl Talk {
 
 /// The `ref` of a message that is wrong otherwise.
 fn reference_of(text: &[u8]) -> Option<String> {
-    let value: serde_json::Value = serde_json::from_slice(text).ok()?;
-    Some(value.get("ref")?.as_str()?.to_owned())
+    #[derive(Deserialize)]
+    struct Referring {
+        r#ref: Option<String>,
+    }
+    serde_json::from_slice::<Referring>(text).ok()?.r#ref
 }
 
 /// Writes until the session is over and all is told, or the client does not take it.

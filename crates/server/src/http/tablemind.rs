@@ -7,12 +7,11 @@ use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
 use fumehood_engine::event::{EventBody, EventLog};
-use fumehood_engine::execution::{Execution, JsonMap, Notice, Outcome, Status};
+use fumehood_engine::execution::{Execution, JsonText, Members, Notice, Outcome, Status};
 use fumehood_engine::ids::ExecutionId;
 use fumehood_engine::spec::{ExecutionRequest, ExecutionSpec, FieldError, LimitPolicy, SessionSpec};
 use futures::{Stream, StreamExt, future};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::Shared;
@@ -98,13 +97,13 @@ pub(crate) struct ExecResult {
     error: Option<String>,
     /// Description of the table in `result_var`.
     #[schema(value_type = Option<Object>)]
-    dataframe: Option<JsonMap>,
+    dataframe: Option<Members>,
     /// Value of `result_var` when it is no table, as plain JSON.
     #[schema(value_type = Option<Object>)]
-    return_value: Value,
+    return_value: JsonText,
     /// The user's variables: name to `{type, shape, repr}`.
     #[schema(value_type = Object)]
-    variables: JsonMap,
+    variables: Members,
     /// The execution, readable under `/v1/executions/{id}`.
     execution_id: ExecutionId,
     /// How it ended.
@@ -116,7 +115,8 @@ pub(crate) struct ExecResult {
 impl ExecResult {
     fn new(execution: &Execution, wanted: Wanted) -> Self {
         let table = execution.dataframe.as_ref();
-        let value = if wanted.value && table.is_none() { tagged::flatten(&execution.result) } else { Value::Null };
+        let value =
+            if wanted.value && table.is_none() { tagged::flatten(&execution.result) } else { JsonText::default() };
         Self {
             success: execution.status == Status::Completed,
             execution_time: execution.metrics.duration_ms / 1e3,
@@ -208,7 +208,7 @@ fn chunks(log: &EventLog, wanted: Wanted) -> impl Stream<Item = Bytes> + Send + 
             EventBody::Stdout { text } => tags::chunk("txt", &stdout.push(text)),
             EventBody::Stderr { text } => tags::chunk("err", &stderr.push(text)),
             EventBody::Display(output) => {
-                let png = output.mime.get("image/png").and_then(Value::as_str).and_then(tags::image);
+                let png = output.mime.get("image/png").and_then(JsonText::string).and_then(|png| tags::image(&png));
                 png.map_or_else(String::new, |png| tags::chunk("img", &png))
             }
             EventBody::Result(execution) => last(execution, wanted, &mut stdout, &mut stderr),

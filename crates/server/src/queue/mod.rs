@@ -10,14 +10,71 @@
 //!            \--lease ran out
 //! ```
 
-use std::time::Duration;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use fumehood_engine::clock::Clock;
 use fumehood_engine::ids::{ExecutionId, TenantId};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 use utoipa::ToSchema;
 
-use crate::store::StoreError;
+use crate::store::{Database, StoreError};
+
+mod embedded;
+mod redis;
+
+pub use self::redis::RedisQueue;
+pub use embedded::EmbeddedQueue;
+
+/// Which queue.
+#[derive(Clone, PartialEq, Eq)]
+pub enum QueueConfig {
+    /// In the database.
+    Embedded,
+    /// In Redis.
+    Redis {
+        /// Where; may hold a password.
+        url: String,
+        /// What all keys begin with.
+        prefix: String,
+    },
+}
+
+impl QueueConfig {
+    /// In Redis, at a URL that can be one.
+    ///
+    /// # Errors
+    /// When it cannot; the URL is not repeated.
+    pub fn redis(url: &str, prefix: &str) -> Result<Self, StoreError> {
+        self::redis::check_url(url)?;
+        Ok(Self::Redis { url: url.to_owned(), prefix: prefix.to_owned() })
+    }
+
+    /// Opens it; nothing is asked of a service yet. The embedded one is in `database`.
+    ///
+    /// # Errors
+    /// When it cannot be as configured.
+    pub fn open(&self, database: Arc<Database>, clock: Arc<dyn Clock>) -> Result<Arc<dyn Queue>, StoreError> {
+        Ok(match self {
+            Self::Embedded => Arc::new(EmbeddedQueue::new(database, clock)),
+            Self::Redis { url, prefix } => Arc::new(RedisQueue::new(url, prefix)?),
+        })
+    }
+}
+
+impl fmt::Debug for QueueConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Embedded => "the database",
+            Self::Redis { .. } => "Redis",
+        })
+    }
+}
 
 /// How urgent a job is; within the same tenant one that is more urgent goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, ToSchema)]
@@ -30,6 +87,19 @@ pub enum Priority {
     Normal,
     /// Before the others.
     High,
+}
+
+impl Priority {
+    /// From the least urgent to the most.
+    pub const ALL: [Self; 3] = [Self::Low, Self::Normal, Self::High];
+
+    fn rank(self) -> u8 {
+        self as u8
+    }
+
+    fn of_rank(rank: i64) -> Option<Self> {
+        usize::try_from(rank).ok().and_then(|rank| Self::ALL.get(rank).copied())
+    }
 }
 
 /// A job by its name.
@@ -125,4 +195,38 @@ pub trait Queue: Send + Sync + 'static {
 
     /// How much there is, of one tenant or of all.
     async fn depth(&self, tenant: Option<&TenantId>) -> Result<QueueDepth, StoreError>;
+}
+
+/// [`Queue::wait`]: until something was pushed here, or `peek` finds something, which is asked every `look` by one of all that wait.
+async fn wait<F>(
+    pushed: &Notify,
+    looked: &Mutex<Option<Instant>>,
+    look: Duration,
+    patience: Duration,
+    peek: impl Fn() -> F + Send,
+) where
+    F: Future<Output = Result<bool, StoreError>> + Send,
+{
+    let is_due = || {
+        let mut looked = looked.lock();
+        let due = looked.is_none_or(|last| last.elapsed() >= look);
+        if due {
+            *looked = Some(Instant::now());
+        }
+        due
+    };
+    let search = async {
+        loop {
+            // An outage is no reason to hurry.
+            if is_due() && peek().await.unwrap_or(false) {
+                return;
+            }
+            tokio::time::sleep(look).await;
+        }
+    };
+    tokio::select! {
+        () = pushed.notified() => {}
+        () = search => {}
+        () = tokio::time::sleep(patience) => {}
+    }
 }

@@ -2,10 +2,9 @@
 
 use async_trait::async_trait;
 use fumehood_engine::ids::TenantId;
-use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
-use super::StoreError;
+use super::{Columns as _, StoreError};
 use super::database::Database;
 use super::tenants::corrupt;
 
@@ -139,20 +138,20 @@ fn without_nul(text: &str) -> String {
 }
 
 fn read(row: &AnyRow) -> Result<AuditEntry, StoreError> {
-    let tenant: String = row.try_get("tenant")?;
+    let tenant = row.text("tenant")?;
     Ok(AuditEntry {
-        id: row.try_get("id")?,
-        at_ms: row.try_get("at_ms")?,
+        id: row.number("id")?,
+        at_ms: row.number("at_ms")?,
         tenant: TenantId::parse(&tenant)
             .ok_or_else(|| corrupt("audit", format!("{tenant:?} is no name of a tenant")))?,
-        key: row.try_get("api_key")?,
-        request_id: row.try_get("request_id")?,
-        action: row.try_get("action")?,
-        object: row.try_get("object")?,
-        outcome: row.try_get("outcome")?,
-        policy: row.try_get("policy")?,
-        code_hash: row.try_get("code_hash")?,
-        code: row.try_get("code")?,
-        detail: row.try_get("detail")?,
+        key: row.text_or_null("api_key")?,
+        request_id: row.text_or_null("request_id")?,
+        action: row.text("action")?,
+        object: row.text("object")?,
+        outcome: row.text("outcome")?,
+        policy: row.text_or_null("policy")?,
+        code_hash: row.text_or_null("code_hash")?,
+        code: row.text_or_null("code")?,
+        detail: row.text_or_null("detail")?,
     })
 }

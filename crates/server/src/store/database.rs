@@ -4,8 +4,11 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
+use super::Columns as _;
 use sqlx::any::{AnyArguments, AnyPoolOptions, install_default_drivers};
+use sqlx::error::DatabaseError;
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::mysql::MySqlDatabaseError;
 use sqlx::query::Query;
 use sqlx::{Any, AnyPool, AssertSqlSafe, Executor as _, SqlSafeStr as _, Transaction};
 
@@ -29,7 +32,8 @@ impl DatabaseConfig {
     /// SQLite in a file, which is made when it is missing.
     #[must_use]
     pub fn sqlite(file: &Path) -> Self {
-        Self { url: format!("sqlite://{}?mode=rwc", file.display()), connections: 4 }
+        let path = file.display().to_string().replace('%', "%25").replace('?', "%3F").replace('#', "%23");
+        Self { url: format!("sqlite://{path}?mode=rwc"), connections: 4 }
     }
 
     /// SQLite in memory: nothing outlives the pool.
@@ -79,9 +83,21 @@ pub enum StoreError {
     /// The schema could not be brought up to this version.
     #[error("the schema cannot be brought up to this version")]
     Migration(#[source] MigrateError),
-    /// Anything else that the database refused: our fault.
-    #[error("the database refused")]
-    Refused(#[source] sqlx::Error),
+    /// Anything else that the database, the queue's service or the blob store refused: our fault, or the operator's.
+    #[error("the storage refused")]
+    Refused(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl StoreError {
+    /// Whether the database broke it off in favour of another one that wanted the same rows: at once repeated, it may succeed.
+    #[must_use]
+    pub fn contended(&self) -> bool {
+        let cause = match self {
+            Self::Unavailable(cause) => cause.downcast_ref::<sqlx::Error>(),
+            _ => None,
+        };
+        cause.and_then(sqlx::Error::as_database_error).is_some_and(|told| is_among(told, CONTENTION))
+    }
 }
 
 impl From<sqlx::Error> for StoreError {
@@ -93,23 +109,82 @@ impl From<sqlx::Error> for StoreError {
             | sqlx::Error::Io(_)
             | sqlx::Error::Tls(_)
             | sqlx::Error::Protocol(_) => Self::Unavailable(Box::new(error)),
+            // Never with the URL in it.
+            sqlx::Error::Configuration(cause) => Self::Url(format!("cannot be read: {cause}")),
             sqlx::Error::Database(told) if told.is_unique_violation() => Self::Conflict(error),
-            sqlx::Error::Database(told) if passes(told.code()) => Self::Unavailable(Box::new(error)),
-            _ => Self::Refused(error),
+            sqlx::Error::Database(told) if is_among(&**told, CONTENTION) || is_among(&**told, OUTAGE) => {
+                Self::Unavailable(Box::new(error))
+            }
+            _ => Self::Refused(Box::new(error)),
         }
     }
 }
 
-/// Whether the database says that it cannot just now: shutting down, starting, too many connections, a lock that was not to be had, a deadlock.
-fn passes(code: Option<Cow<'_, str>>) -> bool {
-    const PASSING: [&str; 14] = [
-        // PostgreSQL: administrator's shutdown, crash, cannot connect now, too many connections, serialization, deadlock.
-        "57P01", "57P02", "57P03", "53300", "40001",
-        "40P01", // MariaDB: shutdown in progress, too many connections, lock wait, deadlock.
-        "1053", "08S01", "1040", "1205", "1213", // SQLite: busy, locked, a snapshot that is too old.
-        "5", "6", "517",
-    ];
-    code.is_some_and(|code| PASSING.contains(&&*code))
+/// Another one was in the way: serialization, deadlock, lock not available; lock wait, deadlock; busy, locked, recovery, snapshot too old.
+const CONTENTION: &[&str] = &[
+    "40001",
+    "40P01",
+    "55P03",
+    "mysql 1205",
+    "mysql 1213",
+    "sqlite 5",
+    "sqlite 6",
+    "sqlite 261",
+    "sqlite 262",
+    "sqlite 517",
+];
+
+/// The database cannot just now: it shuts down, crashed, starts, has too many connections or no room on its disk.
+const OUTAGE: &[&str] = &[
+    "57P01",
+    "57P02",
+    "57P03",
+    "53100",
+    "53200",
+    "53300",
+    // Too many connections, no memory, disk full, shutdown, the same while a statement ran, table full, connection killed.
+    "mysql 1040",
+    "mysql 1041",
+    "mysql 1021",
+    "mysql 1053",
+    "mysql 1077",
+    "mysql 1114",
+    "mysql 1927",
+    // Input or output failed (10, and with more detail in the high byte), disk full, cannot be opened.
+    "sqlite 10",
+    "sqlite 13",
+    "sqlite 14",
+];
+
+/// PostgreSQL tells by SQLSTATE; MariaDB's is too coarse, and SQLite has numbers that would look like one.
+fn is_among(told: &dyn DatabaseError, codes: &[&str]) -> bool {
+    if let Some(told) = told.try_downcast_ref::<MySqlDatabaseError>() {
+        return codes.contains(&&*format!("mysql {}", told.number()));
+    }
+    let Some(code) = told.code() else { return false };
+    match code.parse::<u32>() {
+        Ok(number) if code.len() < 5 => {
+            let general = (number & 0xff == 10).then_some(10).unwrap_or(number);
+            codes.contains(&&*format!("sqlite {general}"))
+        }
+        _ => codes.contains(&&*code),
+    }
+}
+
+/// How often something is tried that others broke off, see [`StoreError::contended`].
+#[derive(Debug, Default)]
+pub struct Attempts(u32);
+
+impl Attempts {
+    /// Whether it is worth another attempt after `error`; waits a moment first, so that the same two do not meet again.
+    pub async fn again(&mut self, error: &StoreError) -> bool {
+        if self.0 >= 20 || !error.contended() {
+            return false;
+        }
+        self.0 += 1;
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(1..=5 * u64::from(self.0)))).await;
+        true
+    }
 }
 
 /// A pool of connections to one database.
@@ -124,6 +199,14 @@ impl Database {
     /// # Errors
     /// When it cannot be reached, or is newer than this program.
     pub async fn connect(config: &DatabaseConfig) -> Result<Self, StoreError> {
+        Self::connect_as_of(config, i64::MAX).await
+    }
+
+    /// The same with a schema of old: only the steps up to `last`, for tests of an upgrade.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub async fn connect_as_of(config: &DatabaseConfig, last: i64) -> Result<Self, StoreError> {
         install_default_drivers();
         let kind = kind_of(&config.url)?;
         let pool = AnyPoolOptions::new()
@@ -143,7 +226,7 @@ impl Database {
             .connect(&config.url)
             .await?;
         let database = Self { pool, kind };
-        database.migrate().await?;
+        database.migrate(last).await?;
         Ok(database)
     }
 
@@ -181,24 +264,61 @@ impl Database {
         self.pool.close().await;
     }
 
-    async fn migrate(&self) -> Result<(), StoreError> {
-        let migrations = MIGRATIONS.iter().map(|(version, name, text)| {
+    async fn migrate(&self, last: i64) -> Result<(), StoreError> {
+        let steps = MIGRATIONS.iter().map(|(version, name, text)| {
             let sql = AssertSqlSafe(self.kind.dialect(text)).into_sql_str();
             Migration::new(*version, Cow::Borrowed(*name), MigrationType::Simple, sql, false)
         });
-        match Migrator::with_migrations(migrations.collect()).run(&self.pool).await {
-            Ok(()) => Ok(()),
-            Err(MigrateError::VersionMissing(version)) => Err(StoreError::Newer(version)),
-            Err(MigrateError::Execute(error)) => Err(error.into()),
-            Err(error) => Err(StoreError::Migration(error)),
+        let mut migrator = Migrator::with_migrations(steps.collect());
+        let mut connection = self.pool.acquire().await?;
+        // The library's own lock waits without an end, which MariaDB takes for not at all.
+        let lock = match self.kind {
+            Kind::Mysql => Some((
+                "SELECT GET_LOCK(MD5(CONCAT('fumehood schema ', DATABASE())), 60) AS got",
+                "DO RELEASE_ALL_LOCKS()",
+            )),
+            Kind::Sqlite | Kind::Postgres => None,
+        };
+        if let Some((take, _)) = lock {
+            migrator.set_locking(false);
+            if self.query(take).fetch_one(&mut *connection).await?.number_or_null("got")? != Some(1) {
+                let cause = "another process has been changing the schema for a minute";
+                return Err(StoreError::Unavailable(cause.into()));
+            }
         }
+        // SQLite has no such lock; another process that does the same at this moment makes one of the two fail.
+        let mut attempts = if self.kind == Kind::Sqlite { 5 } else { 1 };
+        let outcome = loop {
+            attempts -= 1;
+            match migrator.run_direct(Some(last), &mut *connection, false).await {
+                Err(MigrateError::Execute(_) | MigrateError::ExecuteMigration(..)) if attempts > 0 => {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                Ok(()) => break Ok(()),
+                Err(MigrateError::VersionMissing(version)) => break Err(StoreError::Newer(version)),
+                Err(MigrateError::Execute(error)) => break Err(error.into()),
+                Err(error) => break Err(StoreError::Migration(error)),
+            }
+        };
+        match (lock, &outcome) {
+            (Some((_, release)), Ok(())) => {
+                self.query(release).execute(&mut *connection).await?;
+            }
+            (None, Ok(())) => {}
+            // Where something failed, the connection and its lock end together.
+            (_, Err(_)) => drop(connection.close().await),
+        }
+        outcome
     }
 }
 
-/// Steps of the schema; a step that was released never changes. Written for all three dialects, see [`Kind::dialect`].
+/// Steps of the schema: number, name, text. A step that was released never changes; numbers may have gaps. Written for all three dialects, see
+/// [`Kind::dialect`].
 const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "executions", include_str!("migrations/0001_executions.sql")),
     (3, "tenants", include_str!("migrations/0003_tenants.sql")),
+    (5, "queue", include_str!("migrations/0005_queue.sql")),
+    (6, "blobs", include_str!("migrations/0006_blobs.sql")),
 ];
 
 fn kind_of(url: &str) -> Result<Kind, StoreError> {
@@ -239,19 +359,19 @@ impl Kind {
     /// | `{bytes}` | bytes of any length |
     /// | `{id}` | text of up to 128 bytes that is compared byte by byte and can be a key |
     /// | `{table}` | what follows the closing bracket of a table |
-    /// | `{integer}` | a whole number of 64 bits, after `AS` in a `CAST` |
+    /// | `{bigint}` | in `CAST(… AS {bigint})`: a whole number of 64 bits |
     /// | `{serial}` | a number of its own for each row, as primary key |
+    /// | `{hold}` | after a `SELECT` in a transaction: the rows are held until it ends, and waited for when others hold them |
     /// | `{skip_locked}` | after a `SELECT` in a transaction: rows that others hold are left out, the rest is held |
     #[must_use]
     pub fn dialect(self, text: &str) -> String {
-        let (long, bytes, id, table, integer, serial, skip) = match self {
-            Self::Sqlite => ("TEXT", "BLOB", "TEXT", "", "INTEGER", "INTEGER PRIMARY KEY AUTOINCREMENT", ""),
+        let (long, bytes, id, table, serial, skip) = match self {
+            Self::Sqlite => ("TEXT", "BLOB", "TEXT", "", "INTEGER PRIMARY KEY AUTOINCREMENT", ""),
             Self::Mysql => (
                 "LONGTEXT",
                 "LONGBLOB",
                 "VARCHAR(128)",
                 "ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-                "SIGNED",
                 "BIGINT AUTO_INCREMENT PRIMARY KEY",
                 "FOR UPDATE SKIP LOCKED",
             ),
@@ -260,7 +380,6 @@ impl Kind {
                 "BYTEA",
                 "VARCHAR(128) COLLATE \"C\"",
                 "",
-                "BIGINT",
                 "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
                 "FOR UPDATE SKIP LOCKED",
             ),
@@ -270,9 +389,11 @@ impl Kind {
             ("{bytes}", bytes),
             ("{id}", id),
             ("{table}", table),
-            ("{integer}", integer),
             ("{serial}", serial),
+            ("{bigint}", if self == Self::Mysql { "SIGNED" } else { "BIGINT" }),
             ("{skip_locked}", skip),
+            // SQLite holds everything: its transactions come one after the other.
+            ("{hold}", if self == Self::Sqlite { "" } else { "FOR UPDATE" }),
         ];
         let text = named.into_iter().fold(text.to_owned(), |text, (name, word)| text.replace(name, word));
         if self != Self::Postgres {

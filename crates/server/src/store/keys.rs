@@ -8,11 +8,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fumehood_engine::ids::TenantId;
 use serde::{Deserialize, Serialize};
-use sqlx::Row as _;
 use sqlx::any::AnyRow;
 use utoipa::ToSchema;
 
-use super::StoreError;
+use super::{Columns as _, StoreError};
 use super::database::Database;
 use super::tenants::corrupt;
 use crate::config::ApiKey;
@@ -356,7 +355,7 @@ impl Keys for Database {
 }
 
 fn read(row: &AnyRow) -> Result<Key, StoreError> {
-    let text = |column: &str| row.try_get::<String, _>(column);
+    let text = |column: &str| row.text(column);
     let (id, tenant, hash, scopes) = (text("id")?, text("tenant")?, text("hash")?, text("scopes")?);
     let words = scopes.split(',').filter(|word| !word.is_empty());
     let scopes = words.map(|word| Scope::parse(word).ok_or_else(|| format!("{word:?} is no scope")));
@@ -366,10 +365,10 @@ fn read(row: &AnyRow) -> Result<Key, StoreError> {
         name: text("name")?,
         hash: ApiKey::from_hex(&hash).ok_or_else(|| wrong("the hash"))?,
         scopes: scopes.collect::<Result<_, _>>().map_err(|error| corrupt("api_keys", error))?,
-        created_ms: row.try_get("created_ms")?,
-        expires_ms: row.try_get("expires_ms")?,
-        revoked_ms: row.try_get("revoked_ms")?,
-        used_ms: row.try_get("used_ms")?,
+        created_ms: row.number("created_ms")?,
+        expires_ms: row.number_or_null("expires_ms")?,
+        revoked_ms: row.number_or_null("revoked_ms")?,
+        used_ms: row.number_or_null("used_ms")?,
         id: KeyId::parse(&id).ok_or_else(|| wrong("the id"))?,
     })
 }

@@ -11,16 +11,20 @@
 use std::sync::Arc;
 
 mod audit;
+mod blobs;
+mod columns;
 mod database;
 mod keys;
 mod tenants;
 mod usage;
 
 pub use audit::{AuditEntry, AuditFilter, AuditLog};
-pub use database::{Database, DatabaseConfig, Kind, StoreError};
 pub use keys::{Key, KeyId, Keys, Scope, Scopes, Token};
 pub use tenants::{Quotas, Tenant, TenantSettings, Tenants};
 pub use usage::{Usage, UsageCounters};
+pub use blobs::{BlobPlace, BlobRef, Blobs, S3Config};
+pub use columns::Columns;
+pub use database::{Attempts, Database, DatabaseConfig, Kind, StoreError};
 
 /// Everything that is kept, by repository. Cheap to clone.
 #[derive(Clone)]
@@ -63,7 +67,7 @@ impl Store {
 
     /// The database under it.
     #[must_use]
-    pub fn database(&self) -> &Database {
+    pub fn database(&self) -> &Arc<Database> {
         &self.database
     }
 }

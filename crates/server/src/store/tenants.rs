@@ -3,11 +3,10 @@
 use async_trait::async_trait;
 use fumehood_engine::ids::TenantId;
 use serde::{Deserialize, Serialize};
-use sqlx::Row as _;
 use sqlx::any::AnyRow;
 use utoipa::ToSchema;
 
-use super::StoreError;
+use super::{Columns as _, StoreError};
 use super::database::Database;
 
 /// How much a tenant may use; `null` is no bound but the node's own.
@@ -122,12 +121,12 @@ fn written(settings: &TenantSettings) -> String {
 }
 
 fn read(row: &AnyRow) -> Result<Tenant, StoreError> {
-    let name: String = row.try_get("name")?;
-    let settings: String = row.try_get("settings")?;
+    let name = row.text("name")?;
+    let settings = row.text("settings")?;
     Ok(Tenant {
         name: TenantId::parse(&name).ok_or_else(|| corrupt("tenants", format!("{name:?} is no name of a tenant")))?,
         settings: serde_json::from_str(&settings).map_err(|error| corrupt("tenants", error))?,
-        created_ms: row.try_get("created_ms")?,
+        created_ms: row.number("created_ms")?,
     })
 }
 

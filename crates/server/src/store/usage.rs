@@ -3,10 +3,9 @@
 use async_trait::async_trait;
 use fumehood_engine::ids::TenantId;
 use serde::{Deserialize, Serialize};
-use sqlx::Row as _;
 use utoipa::ToSchema;
 
-use super::StoreError;
+use super::{Columns as _, StoreError};
 use super::database::Database;
 
 /// What was used.
@@ -83,7 +82,7 @@ impl UsageCounters for Database {
         let query = self.query(query).bind(tenant.as_str().to_owned()).bind(first).bind(last);
         let rows = query.fetch_all(self.pool()).await?;
         let read = |row: &sqlx::any::AnyRow| {
-            let count = |column: &str| row.try_get::<i64, _>(column).map(|number| u64::try_from(number).unwrap_or(0));
+            let count = |column: &str| row.number(column).map(|number| u64::try_from(number).unwrap_or(0));
             let usage = Usage {
                 executions: count("executions")?,
                 failures: count("failures")?,
@@ -91,15 +90,15 @@ impl UsageCounters for Database {
                 wall_ms: count("wall_ms")?,
                 result_bytes: count("result_bytes")?,
             };
-            Ok((row.try_get("day")?, usage))
+            Ok((row.number("day")?, usage))
         };
         rows.iter().map(read).collect()
     }
 
     async fn stored_bytes(&self, tenant: &TenantId) -> Result<u64, StoreError> {
-        let query = "SELECT CAST(COALESCE(SUM(size_bytes), 0) AS {integer}) AS bytes FROM executions WHERE tenant = ?";
+        let query = "SELECT CAST(COALESCE(SUM(size_bytes), 0) AS {bigint}) AS bytes FROM executions WHERE tenant = ?";
         let row = self.query(query).bind(tenant.as_str().to_owned()).fetch_one(self.pool()).await?;
-        let bytes: i64 = row.try_get("bytes")?;
+        let bytes = row.number("bytes")?;
         Ok(u64::try_from(bytes).unwrap_or(0))
     }
 }

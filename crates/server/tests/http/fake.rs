@@ -13,7 +13,7 @@ use fumehood_engine::backend::{
     Backend, BackendReport, Control, Ended, ExitReport, Guest, Sandbox, SandboxSpec, StartError,
 };
 use fumehood_engine::spec::{ExecutionSpec, FieldError, IsolationLevel};
-use fumehood_wire::{GuestResult, VERSION};
+use fumehood_wire::{GuestResult, JsonText, VERSION};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -128,9 +128,9 @@ impl Player {
                         self.send(18, &json!({"seq": seq, "mime": mime})).await;
                         self.receive().await;
                     } else if let Some(value) = step.get("value") {
-                        result.result = value.clone();
+                        result.result = JsonText::of(value).unwrap();
                     } else if let Some(table) = step.get("dataframe") {
-                        result.dataframe = table.as_object().cloned();
+                        result.dataframe = JsonText::of(table).unwrap().members();
                     } else if let Some(error) = step.get("error") {
                         result.error = serde_json::from_value(error.clone()).unwrap();
                         result.exit_code = 1;

@@ -1,5 +1,6 @@
 //! A server without sockets: the router over an engine on scripted sandboxes.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
@@ -25,9 +26,11 @@ fn recorder() -> PrometheusHandle {
     HANDLE.get_or_init(|| metrics::install().unwrap()).clone()
 }
 
-/// A database of its own. Opened on a thread beside the test's, which may be the only one of its runtime.
-fn store() -> Store {
-    let open = || tokio::runtime::Runtime::new().unwrap().block_on(Store::open(&DatabaseConfig::transient()));
+/// A database in this folder. Opened on a thread beside the test's, which may be the only one of its runtime; a file, since connections end with the
+/// runtime that they were made on.
+fn store(folder: &Path) -> Store {
+    let config = DatabaseConfig::sqlite(&folder.join("fumehood.db"));
+    let open = move || tokio::runtime::Runtime::new().unwrap().block_on(Store::open(&config));
     std::thread::spawn(open).join().unwrap().unwrap()
 }
 
@@ -76,12 +79,17 @@ impl Server {
     }
 
     pub(crate) fn with(change: impl FnOnce(&mut ServerConfig, &mut EngineConfig)) -> Self {
-        Self::on(store(), change)
+        let data = tempfile::tempdir().unwrap();
+        let store = store(data.path());
+        Self::at(data, store, change)
     }
 
     /// One more server on a database.
     pub(crate) fn on(store: Store, change: impl FnOnce(&mut ServerConfig, &mut EngineConfig)) -> Self {
-        let data = tempfile::tempdir().unwrap();
+        Self::at(tempfile::tempdir().unwrap(), store, change)
+    }
+
+    fn at(data: TempDir, store: Store, change: impl FnOnce(&mut ServerConfig, &mut EngineConfig)) -> Self {
         let mut config = ServerConfig::default();
         let mut engine_config = EngineConfig::new(data.path());
         change(&mut config, &mut engine_config);

@@ -1,6 +1,7 @@
 //! The processes of a sandbox, read from the host's `/proc`.
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 
 use fumehood_jail::cgroup::Gauges;
 
@@ -25,9 +26,20 @@ pub(super) fn of(gauges: &Gauges) -> Vec<SandboxProcess> {
 }
 
 fn read(pid: u32) -> Option<SandboxProcess> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let arguments = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    parse(&status, &arguments)
+    let status = begin_of(&format!("/proc/{pid}/status"), MOST_READ).ok()?;
+    // What is told of it, and a little more, so that a character is not cut.
+    let arguments = begin_of(&format!("/proc/{pid}/cmdline"), MOST_COMMAND as u64 + 4).ok()?;
+    parse(&String::from_utf8_lossy(&status), &arguments)
+}
+
+/// Most bytes that are read of a file about a process.
+const MOST_READ: u64 = 64 << 10;
+
+/// The beginning of a file. A program can have the kernel take any part of its memory for its arguments, which are then gigabytes long.
+fn begin_of(path: &str, most: u64) -> io::Result<Vec<u8>> {
+    let mut begin = Vec::new();
+    File::open(path)?.take(most).read_to_end(&mut begin)?;
+    Ok(begin)
 }
 
 fn parse(status: &str, arguments: &[u8]) -> Option<SandboxProcess> {
@@ -54,6 +66,14 @@ fn parse(status: &str, arguments: &[u8]) -> Option<SandboxProcess> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_arguments_without_an_end_the_beginning_is_read() {
+        assert_eq!(begin_of("/dev/zero", MOST_READ).unwrap().len(), 64 << 10);
+        let long = [b"x".repeat(MOST_COMMAND - 1), "ä".as_bytes().to_vec()].concat();
+        let process = parse("Name:\tx\nState:\tS\nNSpid:\t9\n", &long).unwrap();
+        assert_eq!(process.command.len(), MOST_COMMAND - 1);
+    }
 
     #[test]
     fn a_process_is_told_as_its_sandbox_numbers_it_without_control_characters() {

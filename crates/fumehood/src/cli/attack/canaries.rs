@@ -190,12 +190,21 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// State, parent and priority of a process, and what may happen to it in memory pressure.
+/// Whether a process lives, its parent and priority, and what may happen to it in memory pressure.
 fn process(pid: u32) -> String {
-    let stat = read(format!("/proc/{pid}/stat"));
+    format!("{} {}", told(&read(format!("/proc/{pid}/stat"))), read(format!("/proc/{pid}/oom_score_adj")))
+}
+
+/// What is compared of a line of `/proc/PID/stat`.
+fn told(stat: &str) -> String {
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
-    let told = [0, 1, 15, 16].map(|index| fields.get(index).copied().unwrap_or("-"));
-    format!("{} {}", told.join(" "), read(format!("/proc/{pid}/oom_score_adj")))
+    let told = [0, 1, 15, 16].map(|index| match (index, fields.get(index).copied()) {
+        // Running, asleep, or in the kernel for a moment: which of them is chance.
+        (0, Some("R" | "S" | "D")) => "lives",
+        (_, Some(field)) => field,
+        (_, None) => "-",
+    });
+    told.join(" ")
 }
 
 /// Namespaces of this process, by kind.
@@ -320,6 +329,18 @@ mod tests {
         assert_eq!(heard.len(), 2, "{heard:?}");
         drop(canaries);
         assert!(!Path::new(&path).exists());
+    }
+
+    #[test]
+    fn a_process_that_happens_to_run_lives_like_one_that_sleeps_and_one_that_is_stopped_does_not() {
+        let stat = |state: &str| format!("4711 (sl) eep) {state} 1 4711 4711 0 -1 4194304 95 0 0 0 0 0 0 0 20 0 1 0 8");
+        assert_eq!(told(&stat("R")), "lives 1 20 0");
+        assert_eq!(told(&stat("S")), told(&stat("R")));
+        assert_eq!(told(&stat("D")), told(&stat("R")));
+        for other in ["T", "t", "Z", "X"] {
+            assert_ne!(told(&stat(other)), told(&stat("S")));
+        }
+        assert_eq!(told(""), "- - - -");
     }
 
     #[test]

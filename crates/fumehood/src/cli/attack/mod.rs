@@ -302,6 +302,7 @@ async fn all(
         without_landlock: without.contains(&Layer::Landlock),
         without_own_uid: without.contains(&Layer::OwnUid),
         running: Mutex::default(),
+        memory_mb: Mutex::new(trial::resident_mb()),
     };
     let names: Vec<&str> = without.iter().map(|layer| layer.name()).collect();
     let before = settled(None).await;
@@ -384,5 +385,27 @@ mod tests {
         let sentences: BTreeSet<_> = entries.iter().map(|(_, tries, _)| tries).collect();
         let names: BTreeSet<_> = entries.iter().map(|(name, ..)| name).collect();
         assert_eq!((sentences.len(), names.len()), (entries.len(), entries.len()));
+    }
+
+    #[test]
+    fn the_pages_count_what_there_is() {
+        let suite = Suite::load(None, &[]).unwrap();
+        let page = include_str!("../../../../../docs/attacks.md");
+        let entries = suite.entries();
+        for category in suite.categories() {
+            let begins = format!("{category}/");
+            let count = entries.iter().filter(|(name, ..)| name.starts_with(&begins)).count();
+            assert!(page.contains(&format!("\n| {category} | {count} | ")), "docs/attacks.md: {category} are {count}");
+        }
+        let (programs, requests) = (suite.programs.len(), suite.scenarios.len());
+        let all = entries.len();
+        let sum = format!("\n{all} attacks: {programs} programs and {requests} sequences of requests.\n");
+        assert!(page.contains(&sum), "docs/attacks.md: {sum}");
+        for (file, text) in [
+            ("README.md", include_str!("../../../../../README.md")),
+            ("CHANGELOG.md", include_str!("../../../../../CHANGELOG.md")),
+        ] {
+            assert!(text.contains(&format!("runs {all} hostile")), "{file}: {all}");
+        }
     }
 }

@@ -18,6 +18,10 @@ const TIMEOUT_MS: u64 = 20_000;
 /// One that takes all it can get has it by then.
 const HOLDS_BY: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// The service may have so many more MiB after an attack than before it: what it keeps of several, and what its allocator has not given back.
+const GROWTH_MB: u64 = 256;
+/// What is only in use for a moment is given back by then.
+const GIVEN_BACK_BY: Duration = Duration::from_secs(10);
 
 /// What came of an attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -31,6 +35,13 @@ pub(super) enum Verdict {
     Untried,
     /// This host lacks what it attacks or needs; see `why`.
     Inapplicable,
+}
+
+/// Memory of this process, which is the service, in MiB.
+pub(super) fn resident_mb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok());
+    resident.unwrap_or(0_u64) / 1024
 }
 
 /// One attack and what came of it.
@@ -79,6 +90,8 @@ pub(super) struct Scene<'a> {
     pub(super) without_own_uid: bool,
     /// Attacks under way.
     pub(super) running: Mutex<BTreeSet<String>>,
+    /// Memory of the service after the last attack, in MiB.
+    pub(super) memory_mb: Mutex<u64>,
 }
 
 /// What an attack got so far, and whether it came to its end.
@@ -143,8 +156,10 @@ impl Scene<'_> {
         lock(&trial.name, true);
         let mut catch = Catch::default();
         let done = attack(&mut catch).await;
+        let grown = self.growth().await;
         let beside = lock(&trial.name, false);
-        for damage in self.canaries.lock().unwrap_or_else(PoisonError::into_inner).damage() {
+        let damage = self.canaries.lock().unwrap_or_else(PoisonError::into_inner).damage();
+        for damage in damage.into_iter().chain(grown) {
             // Several run at once: the host sees that, not which.
             let others = if beside.is_empty() { String::new() } else { format!(" (or it was one of {beside})") };
             catch.got.push(format!("{damage}{others}"));
@@ -156,6 +171,23 @@ impl Scene<'_> {
             (true, None, Ok(())) => (Verdict::Held, None),
         };
         Trial { verdict, got: catch.got, why, ms: begun.elapsed().as_millis() as u64, ..trial }
+    }
+
+    /// What the service has taken of memory and keeps, where that is more than it may be.
+    async fn growth(&self) -> Option<String> {
+        let before = *self.memory_mb.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = Instant::now() + GIVEN_BACK_BY;
+        let mut now = resident_mb();
+        while now > before + GROWTH_MB && Instant::now() < deadline {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            now = resident_mb();
+        }
+        // Of those that see it at once one tells.
+        let mut last = self.memory_mb.lock().unwrap_or_else(PoisonError::into_inner);
+        let grown =
+            (now > *last + GROWTH_MB).then(|| format!("the service's memory grew from {last} MiB to {now} MiB"));
+        *last = now;
+        grown
     }
 
     /// Runs a program and judges it.

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -408,7 +409,12 @@ impl Left {
 
 /// A process of this binary, under whatever of its names.
 fn ours(pid: u32) -> bool {
-    let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
+    // Of any process of the host, so not more of it than a path.
+    let mut line = Vec::new();
+    let opened = fs::File::open(format!("/proc/{pid}/cmdline"));
+    if opened.and_then(|file| file.take(4096).read_to_end(&mut line)).is_err() {
+        return false;
+    }
     let name = line.split(|byte| *byte == 0).next().unwrap_or_default();
     Path::new(OsStr::from_bytes(name)).file_name().is_some_and(|name| name.as_bytes().starts_with(b"fumehood"))
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use fumehood_engine::execution::{JsonText, Members};
 use fumehood_engine::ids::SessionId;
 use fumehood_engine::session::{SessionInfo, SessionState};
 use fumehood_engine::spec::SessionRequest;
@@ -128,10 +129,10 @@ impl NewArgs {
         let seconds = |flag: &str, time: Option<f64>| {
             time.map(|time| i64::try_from(whole_seconds(flag, time)?).map_err(anyhow::Error::from)).transpose()
         };
-        let mut metadata = serde_json::Map::new();
+        let mut metadata = Members::new();
         for text in &self.metadata {
             let (name, value) = pair("--metadata", text)?;
-            metadata.insert(name, value.into());
+            metadata.insert(name, JsonText::from(value.as_str()));
         }
         Ok(SessionRequest {
             template: self.template.clone(),
@@ -161,13 +162,14 @@ async fn variables(client: &Client, session: &SessionId, json: bool) -> anyhow::
     if json {
         return write_json(&variables.variables);
     }
-    let text = |value: &serde_json::Value| match value {
-        serde_json::Value::Null => "-".to_owned(),
-        serde_json::Value::String(text) => text.clone(),
-        other => other.to_string(),
+    let text = |value: Option<&JsonText>| match value {
+        None => "-".to_owned(),
+        Some(value) if value.is_null() => "-".to_owned(),
+        Some(value) => value.string().unwrap_or_else(|| value.to_string()),
     };
-    let row = |(name, about): (&String, &serde_json::Value)| {
-        [name.clone(), text(&about["type"]), text(&about["shape"]), text(&about["repr"])]
+    let row = |(name, about): (&String, &JsonText)| {
+        let about = about.members().unwrap_or_default();
+        [name.clone(), text(about.get("type")), text(about.get("shape")), text(about.get("repr"))]
     };
     let rows: Vec<_> = variables.variables.iter().map(row).collect();
     if rows.is_empty() {
@@ -207,9 +209,9 @@ fn describe(info: &SessionInfo) -> String {
         None => word(&info.state),
     };
     let running = info.running.as_ref().map(ToString::to_string);
-    let metadata = info.metadata.iter().map(|(name, value)| match value {
-        serde_json::Value::String(text) => format!("{name}={text}"),
-        other => format!("{name}={other}"),
+    let metadata = info.metadata.iter().map(|(name, value)| match value.string() {
+        Some(text) => format!("{name}={text}"),
+        None => format!("{name}={value}"),
     });
     let metadata = metadata.collect::<Vec<_>>().join(" ");
     let facts = [

@@ -1,0 +1,10 @@
+//! What the storage promises, on every database that it can be kept in.
+
+mod blobs;
+mod outage;
+mod queue;
+mod rig;
+mod s3;
+mod schema;
+mod tenants;
+mod values;
