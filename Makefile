@@ -91,16 +91,18 @@ clippy: deps ## lints, warnings are errors
 	@$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 .PHONY: generate
-generate: dev ## rewrite openapi.json and docs/configuration.md from the code
+generate: dev ## rewrite openapi.json, docs/configuration.md and docs/template.schema.json from the code
 	@$(DEV) openapi > openapi.json.part && mv openapi.json.part openapi.json
 	@$(DEV) config reference > docs/configuration.md.part && mv docs/configuration.md.part docs/configuration.md
-	@echo '==> openapi.json and docs/configuration.md written'
+	@$(DEV) template schema > docs/template.schema.json.part && mv docs/template.schema.json.part docs/template.schema.json
+	@echo '==> openapi.json, docs/configuration.md and docs/template.schema.json written'
 
 .PHONY: generated-check
 generated-check: dev
-	@echo '==> openapi.json and docs/configuration.md against the code'
+	@echo '==> openapi.json, docs/configuration.md and docs/template.schema.json against the code'
 	@$(DEV) openapi | diff -u openapi.json - || { echo 'openapi.json is stale: run make generate' >&2; exit 1; }
 	@$(DEV) config reference | diff -u docs/configuration.md - || { echo 'docs/configuration.md is stale: run make generate' >&2; exit 1; }
+	@$(DEV) template schema | diff -u docs/template.schema.json - || { echo 'docs/template.schema.json is stale: run make generate' >&2; exit 1; }
 
 .PHONY: audit
 audit: ## dependencies: licences, bans, sources, and advisories where they can be fetched

@@ -18,5 +18,6 @@ mod seeds;
 mod server;
 mod sessions;
 mod sockets;
+mod templates;
 mod tenants;
 mod user;

@@ -27,6 +27,7 @@ use crate::quota::{Accounting, Claim, Held, OverQuota};
 use crate::record::{Completion, Record, Stream};
 use crate::session::{Session, SessionError};
 use crate::spec::{ExecutionSpec, FieldError, SessionSpec};
+use crate::template::Template;
 
 /// Why an execution was not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -537,6 +538,34 @@ impl Engine {
     #[must_use]
     pub fn pool(&self) -> PoolStatus {
         self.0.means.pool.as_ref().map(|pool| pool.status()).unwrap_or_default()
+    }
+
+    /// Refuses a template that this node cannot serve: an isolation level or an image that is not here, a package that its image lacks. May block.
+    ///
+    /// # Errors
+    /// The field of the template.
+    pub fn check_template(&self, template: &Template) -> Result<(), FieldError> {
+        let backend = &self.0.means.backend;
+        let level = backend.report().level;
+        if template.isolation > level {
+            let message = format!("level '{}' is not available on this node; '{level}' is", template.isolation);
+            return Err(FieldError::new("isolation", message));
+        }
+        let image = template.kind.image.as_deref();
+        if image.is_none() && template.packages.is_empty() {
+            return Ok(());
+        }
+        let installed = backend.packages(image)?;
+        for (index, package) in template.packages.iter().enumerate() {
+            if let Some(lack) = package.lacking(&installed) {
+                let name = image.unwrap_or(crate::image::DEFAULT_IMAGE);
+                let message = format!(
+                    "{package} is not in image {name:?}: it {lack}; nothing is installed, packages belong into the image"
+                );
+                return Err(FieldError::new(format!("packages[{index}]"), message));
+            }
+        }
+        Ok(())
     }
 
     /// Level and layers of this node's sandboxes.

@@ -124,6 +124,7 @@ pub fn verdict(seen: &Seen, claim: Option<&GuestResult>) -> (Status, Outcome, Op
         runner: seen.runner,
         begun: seen.begun,
         disk_full: seen.disk_full,
+        read_only: false,
         timeout: Duration::from_secs(1),
         limits: &LimitPolicy::default().default,
         output_hard_bytes: 1 << 20,

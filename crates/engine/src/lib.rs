@@ -32,6 +32,7 @@ pub mod refusals;
 pub mod runner;
 pub mod session;
 pub mod spec;
+pub mod template;
 mod verdict;
 
 /// Modules that a preloaded interpreter has loaded unless the operator says otherwise. Each costs every fork a little and saves those

@@ -151,7 +151,7 @@ impl Pool {
         }
         let asked = Instant::now();
         self.demand.lock().push_back(asked);
-        let generation = self.backend.generation();
+        let generation = self.backend.generation(&self.config.recipe.kind);
         let mut ready = self.ready.lock();
         let mut found = None;
         while let Some(mut next) = ready.pop_front() {
@@ -218,7 +218,7 @@ impl Pool {
             }
             number += 1;
             // Before it is started: should it change meanwhile, one too many is thrown away.
-            let generation = self.backend.generation();
+            let generation = self.backend.generation(&self.config.recipe.kind);
             match self.make(number).await {
                 Ok(sandbox) => self.ready.lock().push_back(Ready { sandbox, since: Instant::now(), generation }),
                 Err(error) => {
@@ -249,7 +249,7 @@ impl Pool {
     }
 
     fn discard_unusable(&self) {
-        let generation = self.backend.generation();
+        let generation = self.backend.generation(&self.config.recipe.kind);
         self.ready.lock().retain_mut(|ready| ready.usable(self.config.ttl, generation));
     }
 
@@ -286,7 +286,7 @@ fn target(config: &PoolConfig, asked_per_second: f64) -> usize {
 fn fits(spec: &ExecutionSpec, recipe: &ExecutionSpec) -> bool {
     spec.language == Language::Python
         && matches!(spec.isolation, IsolationLevel::Auto | IsolationLevel::Process)
-        && spec.template == recipe.template
+        && spec.kind == recipe.kind
         && spec.limits == recipe.limits
         && spec.env_can_wait()
         && spec.cwd == recipe.cwd

@@ -68,7 +68,7 @@ impl Record {
             id: id.clone(),
             session_id: session,
             interpreter_restarted: false,
-            template: format!("{}@1", spec.template),
+            template: spec.template.clone(),
             status: Status::Queued,
             outcome: None,
             exit_code: None,

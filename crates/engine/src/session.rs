@@ -192,7 +192,7 @@ impl Session {
             id: id.clone(),
             state: SessionState::Creating,
             reason: None,
-            template: format!("{}@1", spec.base.template),
+            template: spec.base.template.clone(),
             isolation: Isolation {
                 requested: spec.base.isolation.to_string(),
                 effective: "none".to_owned(),

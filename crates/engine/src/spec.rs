@@ -2,17 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use bytes::Bytes;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::execution::{JsonText, Members};
 use crate::ids::TenantId;
 use crate::output::OutputBudget;
+use crate::template::{SandboxKind, Template, TemplateRef, built_in, built_ins, default_template};
 
 /// Where the workspace is inside a sandbox; also the working directory.
 pub const WORKSPACE: &str = "/data";
@@ -45,7 +48,7 @@ impl FieldError {
 }
 
 /// Language of the code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Language {
     /// On IPython.
@@ -61,9 +64,21 @@ pub enum Language {
     Command,
 }
 
+impl fmt::Display for Language {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Python => "python",
+            Self::Javascript => "javascript",
+            Self::Typescript => "typescript",
+            Self::Bash => "bash",
+            Self::Command => "command",
+        })
+    }
+}
+
 /// Lowest isolation level accepted.
 // In the order of strength, which comparisons go by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IsolationLevel {
     /// The default of the template.
@@ -117,25 +132,32 @@ pub enum ResultFormat {
 }
 
 /// Limits as a caller may state them; what is absent gets the default.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsRequest {
     /// Memory of all processes together, files in the workspace included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_mb: Option<i64>,
     /// Processor time per wall-clock time, in cores.
-    #[serde(alias = "cpus")]
+    #[serde(default, alias = "cpus", skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
     /// Processes and threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<i64>,
     /// All files of the sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_mb: Option<i64>,
     /// Largest single file; the disk limit by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_size_mb: Option<i64>,
     /// Open descriptors of one process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_files: Option<i64>,
     /// Output kept per stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_kb: Option<i64>,
     /// Whether there is a network. Only `false` for now: no sandbox has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<bool>,
 }
 
@@ -427,8 +449,10 @@ pub struct ExecutionSpec {
     pub language: Language,
     /// Program and arguments for [`Language::Command`], empty otherwise.
     pub argv: Vec<String>,
-    /// Name of the template, without version.
+    /// Name and version of the template: `name@version`.
     pub template: String,
+    /// What its sandbox is made from.
+    pub kind: SandboxKind,
     /// Lowest level accepted.
     pub isolation: IsolationLevel,
     /// Argument of `handler`.
@@ -537,8 +561,10 @@ pub struct SessionRequest {
 /// A valid session.
 #[derive(Debug, Clone)]
 pub struct SessionSpec {
-    /// What its interpreter is started for: template, limits, environment, files.
+    /// What its interpreter is started for: limits, environment, files.
     pub base: ExecutionSpec,
+    /// Its template, which says what may run in it.
+    pub template: Arc<Template>,
     /// Without an execution it is closed after this.
     pub idle_timeout: Duration,
     /// Whatever happens it is closed after this.
@@ -557,11 +583,20 @@ const TTL_SECONDS: u64 = 24 * 3600;
 const MOST_METADATA: usize = 16 << 10;
 
 impl SessionRequest {
-    /// Checks every field against the operator's limits.
+    /// As [`Self::validate_as`], with one of the templates that are part of this program.
     ///
     /// # Errors
     /// The first field that is wrong.
     pub fn validate(self, policy: &LimitPolicy) -> Result<SessionSpec, FieldError> {
+        let template = known_template(self.template.as_deref())?;
+        self.validate_as(template, policy)
+    }
+
+    /// Checks every field against the operator's limits, for a session of this template.
+    ///
+    /// # Errors
+    /// The first field that is wrong.
+    pub fn validate_as(self, template: Arc<Template>, policy: &LimitPolicy) -> Result<SessionSpec, FieldError> {
         let metadata = serde_json::to_string(&self.metadata).map_or(usize::MAX, |text| text.len());
         if metadata > MOST_METADATA {
             return Err(FieldError::new("metadata", format!("has {metadata} bytes; at most {MOST_METADATA} are kept")));
@@ -581,7 +616,9 @@ impl SessionRequest {
         Ok(SessionSpec {
             idle_timeout: seconds("idle_timeout_s", self.idle_timeout_s, IDLE_SECONDS)?,
             ttl: seconds("ttl_s", self.ttl_s, TTL_SECONDS)?,
-            base: request.validate(policy)?,
+            // Whatever it runs, its interpreter is Python's.
+            base: request.build(&template, policy)?,
+            template,
             metadata: self.metadata,
         })
     }
@@ -621,9 +658,11 @@ impl ExecutionRequest {
         self.isolation = session.base.isolation;
         // Where nothing else is said the session's working directory stays, even if code has changed it.
         let stays = self.cwd.is_none();
-        let spec = self.validate(policy)?;
+        // The session's environment has the template's already, under its own.
+        let own = environment(std::mem::take(&mut self.env), policy.max_env_bytes)?;
+        let spec = self.validate_as(&session.template, policy)?;
         let mut env = session.base.env.clone();
-        env.extend(spec.env);
+        env.extend(own);
         Ok(ExecutionSpec {
             env,
             limits: Limits { output_bytes: spec.limits.output_bytes, ..session.base.limits },
@@ -633,17 +672,33 @@ impl ExecutionRequest {
     }
 }
 
-/// The only template until templates can be made.
+/// The template of whoever names none.
 pub const DEFAULT_TEMPLATE: &str = "default";
 /// The only policy until policies can be made.
 pub const DEFAULT_POLICY: &str = "default";
 
 impl ExecutionRequest {
-    /// Checks every field against the operator's limits.
+    /// As [`Self::validate_as`], with one of the templates that are part of this program.
     ///
     /// # Errors
     /// The first field that is wrong.
     pub fn validate(self, policy: &LimitPolicy) -> Result<ExecutionSpec, FieldError> {
+        let template = known_template(self.template.as_deref())?;
+        self.validate_as(&template, policy)
+    }
+
+    /// Checks every field against the operator's limits, for this template: what the request says counts before what the template says, and that before the
+    /// operator's defaults. An isolation level of the template is a floor.
+    ///
+    /// # Errors
+    /// The first field that is wrong.
+    pub fn validate_as(self, template: &Template, policy: &LimitPolicy) -> Result<ExecutionSpec, FieldError> {
+        template.admits(self.language)?;
+        self.build(template, policy)
+    }
+
+    fn build(self, template: &Template, policy: &LimitPolicy) -> Result<ExecutionSpec, FieldError> {
+        let policy = &template.policy_over(policy);
         if self.code.len() > policy.max_code_bytes {
             let message = format!("has {} bytes; at most {} are accepted", self.code.len(), policy.max_code_bytes);
             return Err(FieldError::new("code", message));
@@ -670,8 +725,7 @@ impl ExecutionRequest {
         if argv.iter().map(String::len).sum::<usize>() > policy.max_env_bytes {
             return Err(FieldError::new("argv", format!("has more than {} bytes", policy.max_env_bytes)));
         }
-        let template = template_name(self.template.as_deref())?;
-        let policy_name = self.policy.unwrap_or_else(|| DEFAULT_POLICY.to_owned());
+        let policy_name = self.policy.unwrap_or_else(|| template.policy.clone());
         if policy_name != DEFAULT_POLICY {
             return Err(FieldError::new(
                 "policy",
@@ -688,6 +742,15 @@ impl ExecutionRequest {
             let message = format!("have {total} bytes, more than limits.disk_mb = {}", limits.disk_bytes >> 20);
             return Err(FieldError::new("files", message));
         }
+        let cwd = working_directory(self.cwd.as_deref())?;
+        let stands = cwd == WORKSPACE || WORKSPACE_ALIASES.contains(&&*cwd) || WRITABLE.contains(&&*cwd);
+        if template.kind.read_only && !stands {
+            let message = format!(
+                "must be {WORKSPACE}: template \"{}\" is read-only, and other folders could not be made",
+                template.reference()
+            );
+            return Err(FieldError::new("cwd", message));
+        }
         Ok(ExecutionSpec {
             owner: TenantId::default(),
             stdin: Bytes::from(self.stdin),
@@ -702,15 +765,16 @@ impl ExecutionRequest {
                 policy.default_timeout.as_millis() as u64,
             )?),
             limits,
-            env: environment(self.env, policy.max_env_bytes)?,
+            env: environment(template.env.clone().into_iter().chain(self.env).collect(), policy.max_env_bytes)?,
             files,
             collect: globs(&self.collect)?,
-            cwd: working_directory(self.cwd.as_deref())?,
+            cwd,
             code: self.code,
             language: self.language,
             argv,
-            template,
-            isolation: self.isolation,
+            template: template.reference(),
+            kind: template.kind.clone(),
+            isolation: self.isolation.max(template.isolation),
             input: self.input,
             result_var: self.result_var,
             policy: policy_name,
@@ -720,6 +784,53 @@ impl ExecutionRequest {
 }
 
 impl LimitsRequest {
+    /// Checks every field against the operator's maxima.
+    ///
+    /// # Errors
+    /// The first field that is wrong.
+    pub fn check(&self, policy: &LimitPolicy) -> Result<(), FieldError> {
+        self.validate(policy).map(drop)
+    }
+
+    /// This with what it leaves out taken from `base`.
+    #[must_use]
+    pub fn over(self, base: &Self) -> Self {
+        Self {
+            memory_mb: self.memory_mb.or(base.memory_mb),
+            cpu: self.cpu.or(base.cpu),
+            processes: self.processes.or(base.processes),
+            disk_mb: self.disk_mb.or(base.disk_mb),
+            file_size_mb: self.file_size_mb.or(base.file_size_mb),
+            open_files: self.open_files.or(base.open_files),
+            output_kb: self.output_kb.or(base.output_kb),
+            network: self.network.or(base.network),
+        }
+    }
+
+    /// The operator's defaults with these in their place, none above its maximum.
+    pub(crate) fn as_defaults(&self, policy: &LimitPolicy) -> Limits {
+        let (default, max) = (&policy.default, &policy.max);
+        let number = |given: Option<i64>, unit: u64, default: u64, max: u64| {
+            given
+                .and_then(|given| u64::try_from(given).ok())
+                .map_or(default, |given| given.saturating_mul(unit))
+                .min(max)
+        };
+        const MB: u64 = 1 << 20;
+        let disk_bytes = number(self.disk_mb, MB, default.disk_bytes, max.disk_bytes);
+        // Where only the disk is given a file may fill it.
+        let file = if self.disk_mb.is_some() { disk_bytes } else { default.file_size_bytes };
+        Limits {
+            memory_bytes: number(self.memory_mb, MB, default.memory_bytes, max.memory_bytes),
+            cpu: self.cpu.unwrap_or(default.cpu).min(max.cpu),
+            processes: number(self.processes, 1, default.processes, max.processes),
+            disk_bytes,
+            file_size_bytes: number(self.file_size_mb, MB, file, max.file_size_bytes),
+            open_files: number(self.open_files, 1, default.open_files, max.open_files),
+            output_bytes: number(self.output_kb, 1024, default.output_bytes, max.output_bytes),
+        }
+    }
+
     fn validate(&self, policy: &LimitPolicy) -> Result<Limits, FieldError> {
         const MB: u64 = 1 << 20;
         let (default, max) = (&policy.default, &policy.max);
@@ -778,15 +889,20 @@ fn bounded<T: TryFrom<u64>>(
     T::try_from(value).map_err(|_| FieldError::new(field, format!("must be between {least} and {most}, got {value}")))
 }
 
-fn template_name(given: Option<&str>) -> Result<String, FieldError> {
-    let given = given.unwrap_or(DEFAULT_TEMPLATE);
-    match given.split_once('@').unwrap_or((given, "1")) {
-        (DEFAULT_TEMPLATE, "1") => Ok(DEFAULT_TEMPLATE.to_owned()),
-        _ => Err(FieldError::new("template", format!("{given:?} does not exist; there is \"{DEFAULT_TEMPLATE}@1\""))),
-    }
+/// One of the templates that are part of this program.
+fn known_template(given: Option<&str>) -> Result<Arc<Template>, FieldError> {
+    let Some(given) = given else { return Ok(default_template()) };
+    let wanted = TemplateRef::parse(given).map_err(|message| FieldError::new("template", message))?;
+    built_in(&wanted).map(|one| Arc::clone(&one.template)).ok_or_else(|| {
+        let names: Vec<_> = built_ins().iter().map(|one| one.template.reference()).collect();
+        FieldError::new("template", format!("{given:?} does not exist; there are {}", names.join(", ")))
+    })
 }
 
-fn environment(given: BTreeMap<String, String>, max_bytes: usize) -> Result<BTreeMap<String, String>, FieldError> {
+pub(crate) fn environment(
+    given: BTreeMap<String, String>,
+    max_bytes: usize,
+) -> Result<BTreeMap<String, String>, FieldError> {
     let mut total = 0;
     for (name, value) in &given {
         let well_formed = !name.is_empty()
@@ -962,7 +1078,33 @@ mod tests {
     }
 
     #[test]
-    fn only_the_default_template_and_policy_exist() {
+    fn a_request_counts_before_its_template_and_that_before_the_default() {
+        let policy = LimitPolicy::default();
+        let request = ExecutionRequest { template: Some("function".to_owned()), ..ExecutionRequest::new("1") };
+        let spec = request.clone().validate(&policy).unwrap();
+        assert_eq!((spec.limits.memory_bytes, spec.timeout), (100 << 20, Duration::from_secs(180)));
+        assert_eq!((spec.template.as_str(), spec.limits.open_files), ("function@1", policy.default.open_files));
+        let limits = LimitsRequest { memory_mb: Some(200), ..LimitsRequest::default() };
+        let spec = ExecutionRequest { limits, timeout_ms: Some(5), ..request }.validate(&policy).unwrap();
+        assert_eq!((spec.limits.memory_bytes, spec.timeout), (200 << 20, Duration::from_millis(5)));
+    }
+
+    #[test]
+    fn a_session_of_a_template_runs_what_the_template_runs() {
+        let policy = LimitPolicy::default();
+        let request = SessionRequest { template: Some("shell".to_owned()), ..SessionRequest::default() };
+        let session = request.validate(&policy).unwrap();
+        let within = |language| {
+            let request = ExecutionRequest { language, ..ExecutionRequest::new("1") };
+            request.validate_within(&session, &policy).map(|spec| spec.template)
+        };
+        assert_eq!(within(Language::Bash).unwrap(), "shell@1");
+        assert_eq!(within(Language::Python).unwrap_err().field, "language");
+    }
+
+    #[test]
+    fn only_built_in_templates_and_the_default_policy_exist() {
+        assert_eq!(refused(|r| r.template = Some("no such".to_owned())), "template");
         assert_eq!(refused(|r| r.template = Some("no-such".to_owned())), "template");
         assert_eq!(refused(|r| r.template = Some("default@2".to_owned())), "template");
         assert_eq!(refused(|r| r.policy = Some("none".to_owned())), "policy");

@@ -38,6 +38,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) begun: bool,
     /// No room was left on the sandbox's disk at the end.
     pub(crate) disk_full: bool,
+    /// Nothing in the sandbox could be written.
+    pub(crate) read_only: bool,
     pub(crate) timeout: Duration,
     pub(crate) limits: &'a Limits,
     pub(crate) output_hard_bytes: u64,
@@ -53,6 +55,9 @@ pub(crate) struct Verdict {
     pub(crate) error: Option<ExecutionError>,
     pub(crate) denials: Vec<Denial>,
 }
+
+/// What the guest calls the refusal of a place.
+const PATH: &str = "path";
 
 const EPERM: i64 = 1;
 const EAGAIN: i64 = 11;
@@ -270,8 +275,11 @@ fn exception(claim: &GuestError, observed: &Observed<'_>) -> Verdict {
     };
     // Of a limit the host knows more than the guest: its name and how to raise it.
     let ours = verdict.error.take().and_then(|error| error.hint);
-    let hint = ours.or_else(|| claim.hint.clone());
-    verdict.denials.extend(claim.refused.as_ref().and_then(claimed_denial));
+    let denial = claim.refused.as_ref().and_then(|refused| claimed_denial(refused, observed.read_only));
+    let closed = denial.as_ref().filter(|denial| observed.read_only && denial.kind == PATH);
+    let closed = closed.map(|denial| format!("{}: {}", denial.rule, denial.remedy));
+    let hint = ours.or(closed).or_else(|| claim.hint.clone());
+    verdict.denials.extend(denial);
     verdict.error = Some(ExecutionError {
         code: verdict.outcome.as_str().to_owned(),
         kind: claim.kind.clone(),
@@ -284,13 +292,17 @@ fn exception(claim: &GuestError, observed: &Observed<'_>) -> Verdict {
 }
 
 /// What the interpreter says that the sandbox refused. Places and networks are refused by what is not there, of which the host sees nothing.
-fn claimed_denial(refused: &GuestRefusal) -> Option<Denial> {
+fn claimed_denial(refused: &GuestRefusal, read_only: bool) -> Option<Denial> {
     let (rule, remedy) = match refused.kind.as_str() {
         "network" => (
             "there is no network in this sandbox",
             "use data that is there: send files with the request or upload them to the session; packages belong into the image",
         ),
-        "path" => (
+        PATH if read_only => (
+            "nothing can be written in this sandbox, whose template is read-only, and the host's own files are not there",
+            "print the result or leave it as the last expression, or use a template that is not read-only",
+        ),
+        PATH => (
             "writable are /data, /tmp, /var/tmp, /home/sandbox and /dev/shm only, and the host's own files are not there",
             "use the working directory (/data) or /tmp",
         ),
@@ -345,6 +357,7 @@ mod tests {
             runner: true,
             begun: true,
             disk_full,
+            read_only: false,
             timeout: Duration::from_secs(1),
             limits: &limits(),
             output_hard_bytes: 64 << 20,
@@ -410,6 +423,7 @@ mod tests {
                 runner: true,
                 begun: true,
                 disk_full: false,
+                read_only: false,
                 timeout: Duration::from_secs(1),
                 limits: &limits(),
                 output_hard_bytes: 64 << 20,
@@ -428,9 +442,9 @@ mod tests {
     #[test]
     fn what_a_guest_says_it_was_refused_is_bounded_and_of_a_known_kind() {
         let said = |kind: &str| GuestRefusal { kind: kind.to_owned(), what: "é".repeat(100_000) };
-        let denial = claimed_denial(&said("path")).unwrap();
+        let denial = claimed_denial(&said("path"), false).unwrap();
         assert!(denial.what.len() < 1000 && denial.rule.contains("/data"));
-        assert!(claimed_denial(&said("network")).is_some() && claimed_denial(&said("syscall")).is_none());
+        assert!(claimed_denial(&said("network"), false).is_some() && claimed_denial(&said("syscall"), false).is_none());
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod layers;
 mod queue;
 mod reference;
 mod storage;
+mod templates;
 mod tenants;
 
 pub(crate) use layers::Problems;
@@ -40,6 +41,7 @@ use isolation::Floor;
 use layers::Layers;
 use queue::Queue;
 use storage::Storage;
+use templates::Templates;
 use tenants::Tenants;
 
 const MB: u64 = 1 << 20;
@@ -74,6 +76,8 @@ pub(crate) struct Config {
     pub(crate) storage: Storage,
     /// Where jobs wait.
     pub(crate) queue: Queue,
+    /// Templates as files.
+    pub(crate) templates: Templates,
     /// Who owns things, and how much they may use.
     pub(crate) tenants: Tenants,
     /// Logs, on standard error.
@@ -630,6 +634,13 @@ impl Config {
     #[must_use]
     pub(crate) fn images_dir(&self) -> Option<PathBuf> {
         self.images_dir.clone().or_else(|| Some(self.data_dir()?.join("images")))
+    }
+
+    /// Folder with templates, if there is one; one that was named must be there.
+    #[must_use]
+    pub(crate) fn templates_dir(&self) -> Option<PathBuf> {
+        let usual = || self.data_dir().map(|folder| folder.join("templates")).filter(|folder| folder.is_dir());
+        self.templates.dir.clone().or_else(usual)
     }
 
     /// The engine's part. Relative paths stay relative to the working directory.

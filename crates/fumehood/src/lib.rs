@@ -13,6 +13,7 @@ mod landing;
 mod logging;
 mod node;
 mod operator;
+mod templates;
 
 use std::process::ExitCode;
 

@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
-use fumehood_engine::backend::process::{Launch, ProcessBackend, Renewal, ZygoteConfig};
+use fumehood_engine::backend::process::{ImageSource, Launch, ProcessBackend, ZygoteConfig};
 use fumehood_engine::clock::SystemClock;
 use fumehood_engine::ids::UlidSource;
 use fumehood_engine::image::Image;
@@ -24,7 +24,7 @@ pub(crate) struct Node {
     launch: Launch,
     image: Image,
     runner: PathBuf,
-    renewal: Renewal,
+    source: Arc<ImageFolder>,
     extra_env: Vec<(String, String)>,
     config: EngineConfig,
     zygote: Option<(ZygoteConfig, ExecutionSpec)>,
@@ -46,6 +46,36 @@ impl JailerProcess {
         if let Some(Err(error)) = before.map(|mut process| process.wait()) {
             eprintln!("fumehood: the jailer could not be waited for: {error}");
         }
+    }
+}
+
+/// The images of this machine.
+struct ImageFolder {
+    images_dir: PathBuf,
+    data_dir: PathBuf,
+}
+
+impl ImageFolder {
+    fn found(&self, image: Image) -> anyhow::Result<(Image, String)> {
+        let runner = runner::install(&self.data_dir, &image)?;
+        Ok((image, runner.display().to_string()))
+    }
+}
+
+impl ImageSource for ImageFolder {
+    fn open(&self, name: &str) -> Result<(Image, String), String> {
+        let open = || self.found(Image::open(&self.images_dir, name)?);
+        open().map_err(|error| format!("{error:#}"))
+    }
+
+    fn newer(&self, image: &Image) -> Result<Option<(Image, String)>, String> {
+        let renew = || {
+            if image.is_current(&self.images_dir)? {
+                return Ok(None);
+            }
+            self.found(Image::open(&self.images_dir, &image.name)?).map(Some)
+        };
+        renew().map_err(|error: anyhow::Error| format!("{error:#}"))
     }
 }
 
@@ -73,17 +103,7 @@ impl Node {
         let image = Image::open(&images_dir, image)?;
         let runner = runner::install(&data_dir, &image)
             .with_context(|| format!("cannot write the runner below {}", data_dir.display()))?;
-        let renewal: Renewal = Box::new(move |image| {
-            let renew = || {
-                if image.is_current(&images_dir)? {
-                    return Ok(None);
-                }
-                let newer = Image::open(&images_dir, &image.name)?;
-                let runner = runner::install(&data_dir, &newer)?;
-                anyhow::Ok(Some((newer, runner.display().to_string())))
-            };
-            renew().map_err(|error| format!("{error:#}"))
-        });
+        let source = Arc::new(ImageFolder { images_dir, data_dir });
         check_floor(config)?;
         let (jailer, required) = (JailerConfig { without, ..config.jailer() }, config.isolation_require.clone());
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
@@ -112,7 +132,7 @@ impl Node {
             None => engine,
         };
         let extra_env = config.process.env.clone().into_iter().collect();
-        Ok((Self { link, launch, image, runner, renewal, extra_env, config: engine, zygote: None }, process))
+        Ok((Self { link, launch, image, runner, source, extra_env, config: engine, zygote: None }, process))
     }
 
     /// The same with a preloaded interpreter, for executions like `ordinary`.
@@ -135,7 +155,7 @@ impl Node {
             Some((config, ordinary)) => backend.with_zygote(config, ordinary),
             None => backend,
         }
-        .with_renewal(self.renewal);
+        .with_images(self.source);
         let engine = Engine::new(self.config, Arc::new(backend), Arc::new(SystemClock), Arc::new(UlidSource))?;
         Ok(engine)
     }

@@ -105,6 +105,10 @@ fn build_and_start(inheritance: Inheritance<'_>) -> Result<Built, JailError> {
     };
     let (disk, limits) = mounts::complete(disk, spec.shm_bytes, rights.without)?;
     mounts::show(&spec.shown)?;
+    if spec.read_only {
+        // After the last thing that is made on the disk from inside.
+        mounts::close_to_writing()?;
+    }
     limits.map_or(Ok(()), NamespaceLimits::set)?;
     if rights.without.keeps(Layer::NetworkNamespace) {
         network::raise_loopback()?;

@@ -326,6 +326,17 @@ pub(crate) fn show(folders: &[(String, String)]) -> Result<(), JailError> {
     Ok(())
 }
 
+/// Takes from everything that is mounted here the right to be written to. Whoever has the disk itself open still can.
+pub(crate) fn close_to_writing() -> Result<(), JailError> {
+    let targets = DISK_FOLDERS.iter().map(|(_, target, _)| *target).chain(["/dev/shm"]);
+    for target in targets {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mount = openat(CWD, inside(target)?, flags, Mode::empty()).at(Step::MountDisk, target)?;
+        sys::restrict_mount(mount.as_fd(), READ_ONLY, false).at(Step::MountDisk, format!("make {target} read-only"))?;
+    }
+    Ok(())
+}
+
 /// The same folder as an ordinary directory descriptor.
 fn reopen(folder: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     openat(folder, ".", OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())

@@ -44,6 +44,7 @@ pub(crate) fn run(means: &mut Means<'_>, owner: Owner) -> Result<Probed, JailErr
         },
         control: false,
         shown: Vec::new(),
+        read_only: false,
         waits: false,
         keep: false,
         zygote: None,

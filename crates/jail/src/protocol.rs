@@ -56,6 +56,9 @@ pub struct JailSpec {
     /// Folders of the root that are to be seen on the disk too: where they are, and where they appear.
     #[serde(default)]
     pub shown: Vec<(String, String)>,
+    /// Programs can write nowhere on its disk, nor in `/dev/shm`; the host can, through the descriptor that it gets.
+    #[serde(default)]
+    pub read_only: bool,
     /// It waits for somebody to need it: until `Hurry` its program yields to those of others.
     pub waits: bool,
     /// It outlives its program: nothing is started yet, no descriptors are beside the request, and programs follow each other with
@@ -73,6 +76,9 @@ pub struct JailSpec {
 pub struct ZygoteSpec {
     /// Unique among the zygotes of this jailer.
     pub id: u64,
+    /// Zygotes of a family have a uid in common, which no other family has: a zygote can enter the sandboxes that were made for its own.
+    #[serde(default)]
+    pub family: u32,
     /// Name of its cgroup: letters, digits, `_` and `-`.
     pub name: String,
     /// What its root consists of; that of the sandboxes forked from it.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use fumehood_engine::Engine;
-use fumehood_engine::ids::{ExecutionId, SessionId};
+use fumehood_engine::ids::{ExecutionId, SessionId, TenantId};
 use metrics_exporter_prometheus::PrometheusHandle;
 use parking_lot::Mutex;
 
@@ -26,15 +26,18 @@ pub mod queue;
 mod serve;
 pub mod store;
 mod tagged;
+mod templates;
 mod tenancy;
 
 pub use config::{ApiKey, ApiKeyError, ListenError, ServerConfig};
 pub use http::paths;
 pub use openapi::openapi_json;
 pub use serve::serve;
+pub use templates::{Applied, TemplateError};
 
 use http::idempotency::Replays;
 use store::Store;
+use templates::Templates;
 use tenancy::Tenancy;
 
 /// Sessions that end with the server get so long to be gone.
@@ -47,8 +50,11 @@ pub struct ServerState {
     metrics: PrometheusHandle,
     store: Store,
     tenancy: Tenancy,
+    templates: Templates,
     replays: Mutex<Replays<ExecutionId>>,
     session_replays: Mutex<Replays<SessionId>>,
+    /// Name and version.
+    template_replays: Mutex<Replays<String>>,
     started: Instant,
 }
 
@@ -58,14 +64,17 @@ impl ServerState {
     #[must_use]
     pub fn new(config: ServerConfig, engine: Engine, metrics: PrometheusHandle, store: Store) -> Arc<Self> {
         let tenancy = Tenancy::start(&store, &engine, config.audit_keep_days);
+        let templates = Templates::new(store.templates(), engine.clone(), config.limits.clone());
         Arc::new(Self {
             config,
             tenancy,
             engine,
             metrics,
             store,
+            templates,
             replays: Mutex::default(),
             session_replays: Mutex::default(),
+            template_replays: Mutex::default(),
             started: Instant::now(),
         })
     }
@@ -81,6 +90,24 @@ impl ServerState {
             tracing::warn!("sessions that do not end are left to their keeper");
         }
         self.tenancy.close().await;
+    }
+
+    /// Where things are kept.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Brings a template of the default tenant to what `spec` says: a first or another version, or none when it says that already.
+    ///
+    /// # Errors
+    /// The field that is wrong, or why it cannot be kept.
+    pub async fn apply_template(
+        &self,
+        spec: fumehood_engine::template::TemplateSpec,
+        by: &str,
+    ) -> Result<Applied, TemplateError> {
+        self.templates.apply(&TenantId::default(), spec, by).await
     }
 }
 

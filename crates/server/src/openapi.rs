@@ -10,7 +10,9 @@ use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder
 use utoipa::{IntoResponses, Modify, OpenApi, ToSchema};
 
 use crate::http::error::ErrorBody;
-use crate::http::{self, audit, executions, keys, ops, session_files, sessions, socket, tablemind, tenants, usage};
+use crate::http::{
+    self, audit, executions, keys, ops, session_files, sessions, socket, tablemind, templates, tenants, usage,
+};
 use crate::store::Scope;
 
 /// One event of an execution; as server-sent event, `data` holds this whole object.
@@ -128,6 +130,12 @@ pub(crate) enum RunRefusals {
         session_files::remove,
         session_files::upload,
         session_files::archive,
+        templates::create,
+        templates::list,
+        templates::read,
+        templates::replace,
+        templates::remove,
+        templates::schema,
         tenants::list,
         tenants::create,
         tenants::read,
@@ -167,6 +175,7 @@ pub(crate) enum RunRefusals {
     tags(
         (name = "executions", description = "Run code and read what became of it"),
         (name = "sessions", description = "Interpreters that keep their variables, and their files"),
+        (name = "templates", description = "What code runs in, under a name, in versions"),
         (name = "tenants", description = "API keys, quotas and usage, the audit log"),
         (name = "tablemind", description = "The interface of TableMind's sandbox"),
         (name = "operations", description = "Health, readiness, metrics, this description"),

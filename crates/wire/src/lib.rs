@@ -97,6 +97,9 @@ pub struct Execute {
     pub max_display_bytes: u64,
     /// Whether the sandbox has any network: the runner words its hints by it.
     pub network: bool,
+    /// Python code gets the restricted builtins.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restricted: bool,
     /// Standard input of this execution, in a session; then end of file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stdin: String,

@@ -16,7 +16,7 @@ import _signal
 
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
-from . import names, process, programs, source, tables, text, values, variables, wire
+from . import names, process, programs, restricted, source, tables, text, values, variables, wire
 from .display import PLAIN, TEXT_LIMIT, Publisher
 from .errors import ErrorReport
 from .figures import PNG, Figures, choose_backend
@@ -48,6 +48,7 @@ class Request:
     stdin_pipe: bool = False
     program: dict | None = None
     network: bool = False
+    restricted: bool = False
     max_variables: int = 100
     max_result_bytes: int = 1_000_000
     max_display_bytes: int = 16_000_000
@@ -342,11 +343,16 @@ class Execution:
             self._tell_shell("pre_execute")
             self._tell_shell("pre_run_cell", self._info)
             runner.builtins.reapply()
+            if request.restricted:
+                namespace["__builtins__"] = restricted.restricted_builtins()
             try:
                 value = self._run_program(namespace)
                 if request.has_input:
                     value = self._call_handler(namespace, handler, value)
             finally:
+                if request.restricted:
+                    # What was defined has them; what comes next may be another's.
+                    namespace.pop("__builtins__", None)
                 runner.builtins.restore()
                 if process.getpid() == runner.pid:
                     # Past the observers of this number, of which there are none: they take longer than most cells.
@@ -424,6 +430,8 @@ class Execution:
 
     def _import_missing(self, namespace):
         for alias, module in names.missing(self.python, self.filename, namespace):
+            if self._request.restricted and not restricted.allows(module):
+                continue
             try:
                 __import__(module)
                 namespace[alias] = sys.modules[module]

@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 
 use crate::execution::Denial;
 use crate::spec::{ExecutionSpec, FieldError, IsolationLevel};
+use crate::template::SandboxKind;
 
 pub mod process;
 
@@ -294,9 +295,19 @@ pub trait Backend: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
-    /// Changes when sandboxes are made from something else than before, so that those made earlier are of no use to new executions.
-    fn generation(&self) -> u64 {
+    /// Changes when sandboxes of a kind are made from something else than before, so that those made earlier are of no use to new executions.
+    fn generation(&self, _kind: &SandboxKind) -> u64 {
         0
+    }
+
+    /// Python packages of an image, by normalized name, with their versions; of the node's own image when none is named. May block.
+    ///
+    /// # Errors
+    /// When there is no such image; the field is `image`.
+    fn packages(&self, image: Option<&str>) -> Result<BTreeMap<String, String>, FieldError> {
+        let named =
+            format!("{:?} cannot be used: level '{}' has one image", image.unwrap_or_default(), self.report().level);
+        image.map_or_else(|| Ok(BTreeMap::new()), |_| Err(FieldError::new("image", named)))
     }
 
     /// Starts a sandbox and holds it at its gate.

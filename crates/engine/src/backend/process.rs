@@ -31,28 +31,30 @@ use crate::execution::Denial;
 use crate::image::Image;
 use crate::refusals::Refusals;
 use crate::spec::{ExecutionSpec, FieldError, IsolationLevel, Language};
+use crate::template::SandboxKind;
 
 mod base;
+mod images;
+mod kinds;
 mod processes;
 mod refused;
 mod zygote;
 
+pub use images::ImageSource;
 pub use zygote::ZygoteConfig;
 
 use base::{Base, cores};
+use images::Images;
+use kinds::Kinds;
 use zygote::{Listener, Zygotes};
 
 /// The backend.
 pub struct ProcessBackend {
     shared: Arc<Shared>,
-    /// The newest version of the image.
-    latest: Arc<Mutex<Arc<Base>>>,
+    images: Arc<Images>,
     own_uids: bool,
-    zygotes: Option<Arc<Zygotes>>,
+    zygotes: Option<Arc<Kinds>>,
 }
-
-/// The image that has taken the place of this one, with the folder of its runner; `None` when it is current. Blocks.
-pub type Renewal = Box<dyn Fn(&Image) -> Result<Option<(Image, String)>, String> + Send + Sync>;
 
 /// Starts a jailer; blocks while it does.
 pub type Launch = Box<dyn Fn() -> Result<JailerLink, fumehood_jail::jailer::StartError> + Send + Sync>;
@@ -116,36 +118,38 @@ impl ProcessBackend {
         let conversation = shared.begin(link)?;
         // Ends with the runtime; the socket goes with it, and the jailer with the socket.
         tokio::spawn(supervise(Arc::clone(&shared), conversation, launch));
-        let latest = Arc::new(Mutex::new(Arc::new(Base::new(image, runner, extra_env, shared_dir, 0))));
-        Ok(Self { shared, latest, own_uids, zygotes: None })
+        let images = Arc::new(Images::new(Base::new(image, runner, extra_env, shared_dir, 0)));
+        Ok(Self { shared, images, own_uids, zygotes: None })
     }
 
     /// Has programs forked from a preloaded interpreter where that gives the same as starting one. `ordinary` is an execution as most are.
     /// Must be called on the runtime.
     #[must_use]
     pub fn with_zygote(mut self, config: ZygoteConfig, ordinary: ExecutionSpec) -> Self {
-        let zygotes = Zygotes::new(config, ordinary);
-        tokio::spawn(Arc::clone(&zygotes).keep(Arc::clone(&self.shared), Arc::clone(&self.latest)));
-        self.zygotes = Some(zygotes);
+        self.zygotes = Some(Kinds::start(config, ordinary, Arc::clone(&self.shared), Arc::clone(&self.images)));
         self
     }
 
-    /// Has `look` look every few seconds whether the image has been built anew, and takes up what it finds. Must be called on the runtime.
+    /// Has templates name other images, and `source` be asked every few seconds whether one has been built anew. To be called last, on the runtime.
     #[must_use]
-    pub fn with_renewal(self, look: Renewal) -> Self {
-        tokio::spawn(renew(Arc::clone(&self.latest), self.zygotes.clone(), look));
+    pub fn with_images(self, source: Arc<dyn ImageSource>) -> Self {
+        self.images.set_source(source);
+        tokio::spawn(Arc::clone(&self.images).renew(self.zygotes.clone()));
         self
     }
 
-    /// What a sandbox is made from now. While the interpreter of a new version is being loaded it is still the old one.
-    fn base(&self) -> Arc<Base> {
-        let served = self.zygotes.as_ref().and_then(|zygotes| zygotes.base());
-        served.unwrap_or_else(|| Arc::clone(&self.latest.lock()))
+    /// What a sandbox of this kind is made from now. While the interpreter of a new version is being loaded it is still the old one.
+    fn base(&self, kind: &SandboxKind) -> Result<Arc<Base>, FieldError> {
+        let served = self.zygotes.as_ref().and_then(|zygotes| zygotes.of(kind)).and_then(|zygotes| zygotes.base());
+        match served {
+            Some(base) => Ok(base),
+            None => Ok(Arc::clone(&self.images.line(kind.image.as_deref())?.lock())),
+        }
     }
 
     /// The zygote to fork for this execution, if a fork is what starting an interpreter for it would give.
     fn zygote_for(&self, execution: &ExecutionSpec) -> Option<(u64, Arc<Base>)> {
-        let zygotes = self.zygotes.as_ref()?;
+        let zygotes = self.zygotes.as_ref()?.of(&execution.kind)?;
         let same =
             execution.language == Language::Python && cores(execution) <= zygotes.cores() && execution.env_can_wait();
         if same { zygotes.take() } else { None }
@@ -153,7 +157,7 @@ impl ProcessBackend {
 
     async fn try_start(&self, spec: SandboxSpec<'_>) -> Result<Sandbox, StartError> {
         let Some((zygote, base)) = self.zygote_for(spec.execution) else {
-            return self.start_one(&spec, self.base(), None).await;
+            return self.start_one(&spec, self.base(&spec.execution.kind)?, None).await;
         };
         match self.start_one(&spec, Arc::clone(&base), Some(zygote)).await {
             // It died, or could not fork. Nothing of the caller's has run.
@@ -169,7 +173,7 @@ impl ProcessBackend {
         let execution = spec.execution;
         let (zygote, base) = match self.zygote_for(execution) {
             Some((zygote, base)) => (Some(zygote), base),
-            None => (None, self.base()),
+            None => (None, self.base(&execution.kind)?),
         };
         let id = self.shared.next_id();
         // What is executed when nothing can be forked; a fork has its environment from the frames.
@@ -207,7 +211,8 @@ impl ProcessBackend {
         remote.hold(&disk);
         let owner = self.own_uids.then_some((uid, uid));
         base.furnish(&disk, owner, execution).map_err(|error| step("furnish the home", &error))?;
-        let (shared, zygotes) = (Arc::clone(&self.shared), self.zygotes.clone());
+        let zygotes = self.zygotes.as_ref().and_then(|zygotes| zygotes.of(&execution.kind));
+        let shared = Arc::clone(&self.shared);
         let programs = KeptPrograms { id, shared, zygotes, base, forked: zygote.is_some() };
         Ok(KeptSandbox {
             disk,
@@ -573,40 +578,6 @@ impl Drop for Remote {
     }
 }
 
-/// How often is looked whether the image has been built anew.
-const LOOK: Duration = Duration::from_secs(2);
-
-/// Takes up new versions of the image for as long as the runtime lives.
-async fn renew(latest: Arc<Mutex<Arc<Base>>>, zygotes: Option<Arc<Zygotes>>, look: Renewal) {
-    let look = Arc::new(look);
-    let mut complaint = String::new();
-    loop {
-        tokio::time::sleep(LOOK).await;
-        let (look, base) = (Arc::clone(&look), Arc::clone(&latest.lock()));
-        let found = tokio::task::spawn_blocking(move || look(&base.image).map(|found| (found, base))).await;
-        match found.unwrap_or_else(|error| Err(error.to_string())) {
-            Ok((None, _)) => complaint.clear(),
-            Ok((Some((image, runner)), base)) => {
-                tracing::info!(
-                    image = image.name,
-                    version = image.fingerprint,
-                    "the image has been built anew; new sandboxes get it"
-                );
-                *latest.lock() = Arc::new(base.next(image, runner));
-                if let Some(zygotes) = &zygotes {
-                    zygotes.replace();
-                }
-            }
-            Err(why) if why != complaint => {
-                // Sandboxes go on with what they have.
-                tracing::warn!(why, "the image cannot be read any more; what was read before stays in use");
-                complaint = why;
-            }
-            Err(_) => {}
-        }
-    }
-}
-
 /// A conversation with one jailer.
 struct Conversation {
     socket: UnixDatagram,
@@ -856,7 +827,7 @@ impl Backend for ProcessBackend {
 
     fn warmed_up(&self) -> BoxFuture<'_, ()> {
         match &self.zygotes {
-            Some(zygotes) => zygotes.tried().boxed(),
+            Some(zygotes) => zygotes.own().tried().boxed(),
             None => std::future::ready(()).boxed(),
         }
     }
@@ -865,8 +836,12 @@ impl Backend for ProcessBackend {
         self.try_start(spec).boxed()
     }
 
-    fn generation(&self) -> u64 {
-        self.base().number
+    fn generation(&self, kind: &SandboxKind) -> u64 {
+        self.base(kind).map_or(u64::MAX, |base| base.number)
+    }
+
+    fn packages(&self, image: Option<&str>) -> Result<BTreeMap<String, String>, FieldError> {
+        self.images.packages(image)
     }
 
     fn keep<'a>(&'a self, spec: SandboxSpec<'a>) -> BoxFuture<'a, Result<KeptSandbox, StartError>> {
@@ -874,6 +849,6 @@ impl Backend for ProcessBackend {
     }
 
     fn accepts(&self, execution: &ExecutionSpec) -> Result<(), FieldError> {
-        self.base().accepts(execution)
+        self.base(&execution.kind)?.accepts(execution)
     }
 }

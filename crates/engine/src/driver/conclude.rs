@@ -85,6 +85,7 @@ impl Follower<'_> {
             runner: self.runner,
             begun: self.running.is_some(),
             disk_full: files::is_full(&self.disk),
+            read_only: spec.kind.read_only,
             timeout: spec.timeout,
             limits: &spec.limits,
             output_hard_bytes: means.config.output_hard_bytes,

@@ -150,6 +150,7 @@ impl Follower<'_> {
             max_result_bytes: config.max_result_bytes,
             max_display_bytes: config.max_display_bytes as u64 / 4,
             network: false,
+            restricted: spec.kind.restricted,
             // A program of its own has a pipe for it, and starts where it is to be.
             stdin: if self.mode == Mode::Cell && pipe.is_none() {
                 String::from_utf8_lossy(&spec.stdin).into_owned()

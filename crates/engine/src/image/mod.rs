@@ -227,6 +227,29 @@ impl Image {
         self.path.iter().map(|folder| format!("{folder}/{name}")).find(|path| self.host_path(path).is_some())
     }
 
+    /// Python packages that are installed in it, by normalized name, with their versions: what stands beside them on disk, read from the host.
+    #[must_use]
+    pub fn packages(&self) -> BTreeMap<String, String> {
+        let prefix = Path::new(&self.python).parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
+        // A virtual environment sees nothing but itself; the system's Python also what was installed beside it.
+        let mut prefixes = vec![prefix];
+        if prefix == Path::new("/usr") {
+            prefixes.push(Path::new("/usr/local"));
+        }
+        let folders = prefixes.iter().filter_map(|prefix| self.host_path(&prefix.join("lib").display().to_string()));
+        let entries = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let pythons = folders.flat_map(entries).filter(|path| {
+            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("python3"))
+        });
+        let sites = pythons.flat_map(|python| ["site-packages", "dist-packages"].map(|name| python.join(name)));
+        let installed = sites.flat_map(entries).filter_map(|path| {
+            let name = path.file_name()?.to_str()?;
+            let (package, version) = name.strip_suffix(".dist-info")?.split_once('-')?;
+            Some((crate::template::normalized(package), version.to_owned()))
+        });
+        installed.collect()
+    }
+
     /// Where a path of the image is on the host, following the image's own links at the top.
     fn host_path(&self, inside: &str) -> Option<PathBuf> {
         for entry in &self.entries {

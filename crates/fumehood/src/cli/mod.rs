@@ -49,6 +49,8 @@ enum Command {
     Exec(Box<remote::exec::ExecArgs>),
     /// Open, look at and end the sessions of a server
     Session(remote::session::SessionArgs),
+    /// Make, list, show and delete the templates of a server
+    Template(remote::template::TemplateArgs),
     /// Copy files and folders to a session or from it
     Cp(remote::cp::CpArgs),
     /// List the files of a session
@@ -198,6 +200,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Exec(args) => remote::exec::main(&args),
         Command::Session(args) => remote::session::main(&args),
+        Command::Template(args) => remote::template::main(&args),
         Command::Cp(args) => remote::cp::main(&args),
         Command::Ls(args) => remote::ls::main(&args),
         Command::Ps(args) => remote::ps::main(&args),

@@ -35,6 +35,9 @@ pub(super) struct ProgramArgs {
     /// Time the program may run: seconds, or with a unit (500ms, 2m)
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     timeout: Option<f64>,
+    /// Template, name or name@version; without a server one of the built-in ones
+    #[arg(long, value_name = "NAME")]
+    template: Option<String>,
     #[command(flatten)]
     limits: LimitArgs,
     /// Copy a file into the workspace, under its own name or PATH:NAME; may be repeated
@@ -97,6 +100,7 @@ impl ProgramArgs {
         request.language = self.language()?;
         request.argv = (!self.command.is_empty()).then(|| self.command.clone());
         request.timeout_ms = self.timeout.map(|seconds| (seconds * 1000.0).round() as i64);
+        request.template.clone_from(&self.template);
         request.limits = self.limits.request();
         request.result_var.clone_from(&self.result_var);
         request.input = self.input.as_deref().map(read_json).transpose()?;

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use fumehood_engine::image::DEFAULT_IMAGE;
 use fumehood_engine::{Engine, EngineConfig};
 use fumehood_server::store::{Store, Token};
-use fumehood_server::{ServerState, metrics, router};
+use fumehood_server::{Applied, ServerState, metrics, router};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::logging;
 use crate::node::{Node, data_dir};
 use crate::operator::{first_key, now_ms};
+use crate::templates::{self, Found};
 
 /// Samples are folded into histograms this often, scraped or not.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -104,6 +105,7 @@ pub(crate) async fn serve(config: &Config, engine: Engine) -> anyhow::Result<()>
     });
     let mut signals = Signals::new()?;
     let state = ServerState::new(server, engine.clone(), handle, store.clone());
+    apply_templates(config, &state).await?;
     let router = router(Arc::clone(&state));
     let stop = CancellationToken::new();
     announce(listener.local_addr()?)?;
@@ -123,6 +125,24 @@ pub(crate) async fn serve(config: &Config, engine: Engine) -> anyhow::Result<()>
     state.close().await;
     store.database().close().await;
     tracing::info!("ended");
+    Ok(())
+}
+
+/// Brings the templates of the operator's folder up to date.
+///
+/// # Errors
+/// The file, and the field that is wrong in it.
+async fn apply_templates(config: &Config, state: &ServerState) -> anyhow::Result<()> {
+    let Some(folder) = config.templates_dir() else { return Ok(()) };
+    for Found { spec, source } in templates::read(&folder).context("templates.dir")? {
+        let name = spec.name.clone();
+        match state.apply_template(spec, "templates.dir").await.with_context(|| source.clone())? {
+            Applied::Unchanged(_) => {}
+            Applied::Created(version) | Applied::Changed(version) => {
+                tracing::info!(template = format!("{name}@{version}"), source, "a template was taken from its file");
+            }
+        }
+    }
     Ok(())
 }
 

@@ -19,6 +19,7 @@ use fumehood_engine::execution::Execution;
 use fumehood_engine::ids::{ExecutionId, SessionId};
 use fumehood_engine::session::SessionInfo;
 use fumehood_engine::spec::{ExecutionRequest, SessionRequest};
+use fumehood_engine::template::{TemplateInfo, TemplateSpec};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use reqwest::{Body, Method, RequestBuilder, Response, Url};
@@ -27,7 +28,7 @@ use serde_json::json;
 
 pub(crate) use error::ClientError;
 pub(crate) use events::{Events, event_lines};
-pub(crate) use wire::{ExecutionPage, FileEntry, FileKind, FileList, SessionPage, Variables, trimmed};
+pub(crate) use wire::{ExecutionPage, FileEntry, FileKind, FileList, SessionPage, TemplatePage, Variables, trimmed};
 
 /// Connecting takes milliseconds or does not succeed.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -250,6 +251,40 @@ impl Client {
         let request = self.request(Method::POST, ["sessions", id.as_str(), "extend"], &[]);
         let body = json!({"ttl_s": seconds}).to_string();
         self.read(request.header(CONTENT_TYPE, "application/json").body(body)).await
+    }
+
+    /// Templates: the newest version of each, or all.
+    pub(crate) async fn templates(&self, versions: bool) -> Result<TemplatePage, ClientError> {
+        let query: &[(&str, &str)] = if versions { &[("versions", "true")] } else { &[] };
+        self.get(["templates"], query).await
+    }
+
+    /// A template by name or name@version, `resolved` with what it extends.
+    pub(crate) async fn template(&self, name: &str, resolved: bool) -> Result<TemplateInfo, ClientError> {
+        let query: &[(&str, &str)] = if resolved { &[("resolved", "true")] } else { &[] };
+        self.get(["templates", name], query).await
+    }
+
+    /// Makes a template, or another version of one that is there; `dry`: says what would be made.
+    pub(crate) async fn write_template(
+        &self,
+        spec: &TemplateSpec,
+        there: bool,
+        dry: bool,
+    ) -> Result<TemplateInfo, ClientError> {
+        let query: &[(&str, &str)] = if dry { &[("dry_run", "true")] } else { &[] };
+        let request = match there {
+            true => self.request(Method::PUT, ["templates", spec.name.as_str()], query),
+            false => self.request(Method::POST, ["templates"], query),
+        };
+        let body = serde_json::to_vec(spec).unwrap_or_default();
+        self.read(request.header(CONTENT_TYPE, "application/json").body(body)).await
+    }
+
+    /// Deletes a template with all its versions.
+    pub(crate) async fn remove_template(&self, name: &str, force: bool) -> Result<(), ClientError> {
+        let query: &[(&str, &str)] = if force { &[("force", "true")] } else { &[] };
+        self.send(self.request(Method::DELETE, ["templates", name], query)).await.map(drop)
     }
 
     /// The variables of a session after its last execution.

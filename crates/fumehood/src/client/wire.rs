@@ -2,6 +2,7 @@
 
 use fumehood_engine::execution::{Execution, Members};
 use fumehood_engine::session::SessionInfo;
+use fumehood_engine::template::TemplateInfo;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -16,6 +17,13 @@ pub(crate) struct ExecutionPage {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SessionPage {
     pub(crate) sessions: Vec<SessionInfo>,
+}
+
+/// Answer of `GET /v1/templates`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct TemplatePage {
+    pub(crate) templates: Vec<TemplateInfo>,
+    pub(crate) complete: bool,
 }
 
 /// Answer of `GET /v1/sessions/{id}/variables`.

@@ -80,9 +80,9 @@ struct State {
     zygote_filters: Filters,
     sandboxes: BTreeMap<u64, Sandbox>,
     zygotes: BTreeMap<u64, Zygote>,
-    /// Of every zygote, one after the other: it owns the user namespaces of the sandboxes forked from it, and the next one is to be able to enter those
-    /// that are kept.
-    zygote_uid: Option<u32>,
+    /// Of every zygote of a kind, one after the other: it owns the user namespaces of the sandboxes forked from it, and the next one is to be able to
+    /// enter those that are kept.
+    zygote_uids: BTreeMap<u32, u32>,
     /// Groups the kernel was not done with yet.
     graveyard: Vec<Group>,
     /// Sandboxes whose program did not come, until they are buried: a zygote that died may have forked it without telling, and process 1 cannot
@@ -261,7 +261,7 @@ impl State {
             place,
             sandboxes: BTreeMap::new(),
             zygotes: BTreeMap::new(),
-            zygote_uid: None,
+            zygote_uids: BTreeMap::new(),
             graveyard: Vec::new(),
             forkless: BTreeSet::new(),
             freezing: BTreeSet::new(),

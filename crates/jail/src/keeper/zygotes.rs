@@ -14,6 +14,9 @@ use crate::spawn::wait_status;
 use crate::sys;
 use crate::zygote;
 
+/// Most kinds of zygotes in the life of a jailer; each takes a uid.
+const MOST_KINDS: usize = 256;
+
 impl State {
     pub(super) fn start_zygote(&mut self, spec: &ZygoteSpec, mut fds: Vec<OwnedFd>) -> Result<(), JailError> {
         let (Some(log), false) = (fds.pop(), spec.argv.is_empty()) else {
@@ -23,11 +26,16 @@ impl State {
             return Err(JailError::new(Step::StartZygote, "", "this jailer leaves layers out"));
         }
         check_name(&spec.name)?;
-        let uid = match self.zygote_uid {
-            Some(uid) => uid,
+        let uid = match self.zygote_uids.get(&spec.family) {
+            Some(uid) => *uid,
+            None if self.zygote_uids.len() >= MOST_KINDS => {
+                return Err(JailError::new(Step::StartZygote, "", "too many kinds of zygotes"));
+            }
+            // Kept for good: sandboxes of this kind may outlive its zygotes.
             None => {
                 let uid = self.take_uid()?;
-                *self.zygote_uid.insert(uid)
+                self.zygote_uids.insert(spec.family, uid);
+                uid
             }
         };
         let owner = self.owner(uid, None);

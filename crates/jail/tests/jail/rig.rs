@@ -213,6 +213,7 @@ impl Rig {
         root.push(RootEntry::Bind { source: binary.display().to_string(), target: "/opt/zygote".to_owned() });
         let spec = ZygoteSpec {
             id,
+            family: 0,
             name: format!("zygote-{id}"),
             root,
             disk_bytes: 1 << 20,
@@ -272,6 +273,7 @@ impl Rig {
             limits: limits(),
             control: self.zygote.is_some(),
             shown: Vec::new(),
+            read_only: false,
             waits: false,
             keep: false,
             zygote: self.zygote,

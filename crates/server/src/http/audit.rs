@@ -30,7 +30,7 @@ pub(crate) struct AuditRecord {
     /// In which request; `null` for what no request asked for.
     request_id: Option<String>,
     /// What: `execution.accepted`, `execution.ended`, `session.opened`, `session.closed`, `key.created`, `key.revoked`, `key.rotated`,
-    /// `tenant.created`, `tenant.updated`, `tenant.removed`, `request.refused`, `audit.lost` and others.
+    /// `template.created`, `template.changed`, `template.removed`, `tenant.created`, `tenant.updated`, `tenant.removed`, `request.refused`, `audit.lost` and others.
     #[schema(example = "execution.accepted")]
     action: String,
     /// With what: an id, a name, or a route.

@@ -15,6 +15,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::store::{Scope, StoreError};
+use crate::templates::TemplateError;
 
 /// Body of every answer that is no success.
 #[derive(Debug, Serialize, ToSchema)]
@@ -233,10 +234,21 @@ impl From<StoreError> for ApiError {
                 }
             }
             StoreError::Conflict(_) => Self::conflict("there is one of this name already"),
-            error => {
-                tracing::error!(error = &error as &dyn std::error::Error, "storage");
-                Self::internal("storage", &error)
+            other => {
+                let causes = std::iter::successors(std::error::Error::source(&other), |cause| cause.source());
+                Self::internal("storage", &causes.fold(other.to_string(), |line, cause| format!("{line}: {cause}")))
             }
+        }
+    }
+}
+
+impl From<TemplateError> for ApiError {
+    fn from(error: TemplateError) -> Self {
+        match error {
+            TemplateError::Field(field) => field.into(),
+            TemplateError::Missing(_) => Self::not_found(error.to_string()),
+            TemplateError::Conflict(_) => Self::conflict(error.to_string()),
+            TemplateError::Store(error) => error.into(),
         }
     }
 }

@@ -65,7 +65,8 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     let form = negotiate(&headers, &[Form::Json, Form::Sse, Form::Ndjson])?;
     let mode = body.value.mode;
-    let spec = body.value.validate(&state.config.limits)?;
+    let template = state.templates.find(&principal.tenant, body.value.template.as_deref()).await?;
+    let spec = body.value.validate_as(&template, &state.config.limits)?;
     let accepted = state.submit(&principal, spec, key.with_body(body.sha256))?;
     answer(&state, &accepted, mode, form).await
 }

@@ -28,6 +28,7 @@ mod stream;
 mod submit;
 pub(crate) mod tablemind;
 pub(crate) mod tags;
+pub(crate) mod templates;
 pub(crate) mod tenants;
 pub(crate) mod usage;
 
@@ -74,6 +75,9 @@ fn table() -> Vec<(&'static str, Needs, MethodRouter<Shared>)> {
             get(session_files::read).put(session_files::write).delete(session_files::remove),
         ),
         ("/v1/pool", Needs::READ, get(ops::pool)),
+        ("/v1/templates", Needs::WORK, get(templates::list).post(templates::create)),
+        ("/v1/templates/schema", Needs::READ, get(templates::schema)),
+        ("/v1/templates/{name}", Needs::WORK, get(templates::read).put(templates::replace).delete(templates::remove)),
         ("/v1/tenants", Needs::ADMIN, get(tenants::list).post(tenants::create)),
         ("/v1/tenants/{id}", Needs::ADMIN, get(tenants::read).put(tenants::update).delete(tenants::delete)),
         ("/v1/keys", Needs::ADMIN, get(keys::list).post(keys::create)),

@@ -35,7 +35,8 @@ pub(crate) async fn create(
     key: KeyParam,
     body: JsonBody<SessionRequest>,
 ) -> Result<Response, ApiError> {
-    let spec = body.value.validate(&state.config.limits)?;
+    let template = state.templates.find(&principal.tenant, body.value.template.as_deref()).await?;
+    let spec = body.value.validate_as(template, &state.config.limits)?;
     let (session, replayed) = state.open_session(&principal, spec, key.with_body(body.sha256))?;
     let mut headers = HeaderMap::new();
     headers.insert(header::LOCATION, header_value(&format!("/v1/sessions/{}", session.id)));

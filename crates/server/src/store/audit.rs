@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use fumehood_engine::ids::TenantId;
 use sqlx::any::AnyRow;
 
-use super::{Columns as _, StoreError};
 use super::database::Database;
 use super::tenants::corrupt;
+use super::{Columns as _, StoreError};
 
 /// An entry.
 #[derive(Debug, Clone, PartialEq, Eq)]

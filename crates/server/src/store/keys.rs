@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use sqlx::any::AnyRow;
 use utoipa::ToSchema;
 
-use super::{Columns as _, StoreError};
 use super::database::Database;
 use super::tenants::corrupt;
+use super::{Columns as _, StoreError};
 use crate::config::ApiKey;
 
 /// What a key opens.

@@ -15,16 +15,18 @@ mod blobs;
 mod columns;
 mod database;
 mod keys;
+mod templates;
 mod tenants;
 mod usage;
 
 pub use audit::{AuditEntry, AuditFilter, AuditLog};
-pub use keys::{Key, KeyId, Keys, Scope, Scopes, Token};
-pub use tenants::{Quotas, Tenant, TenantSettings, Tenants};
-pub use usage::{Usage, UsageCounters};
 pub use blobs::{BlobPlace, BlobRef, Blobs, S3Config};
 pub use columns::Columns;
 pub use database::{Attempts, Database, DatabaseConfig, Kind, StoreError};
+pub use keys::{Key, KeyId, Keys, Scope, Scopes, Token};
+pub use templates::{NewTemplate, StoredTemplate, TemplateStore};
+pub use tenants::{Quotas, Tenant, TenantSettings, Tenants};
+pub use usage::{Usage, UsageCounters};
 
 /// Everything that is kept, by repository. Cheap to clone.
 #[derive(Clone)]
@@ -39,6 +41,12 @@ impl Store {
     /// When the database cannot be reached, or is newer than this program.
     pub async fn open(config: &DatabaseConfig) -> Result<Self, StoreError> {
         Ok(Self { database: Arc::new(Database::connect(config).await?) })
+    }
+
+    /// Templates of tenants.
+    #[must_use]
+    pub fn templates(&self) -> Arc<dyn TemplateStore> {
+        Arc::<Database>::clone(&self.database)
     }
 
     /// Who owns things.

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use sqlx::any::AnyRow;
 use utoipa::ToSchema;
 
-use super::{Columns as _, StoreError};
 use super::database::Database;
+use super::{Columns as _, StoreError};
 
 /// How much a tenant may use; `null` is no bound but the node's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -5,8 +5,8 @@ use fumehood_engine::ids::TenantId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Columns as _, StoreError};
 use super::database::Database;
+use super::{Columns as _, StoreError};
 
 /// What was used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -51,6 +51,13 @@ impl Backend for Scripted {
         known.then_some(()).ok_or_else(|| FieldError::new("isolation", "is not available here"))
     }
 
+    fn packages(&self, image: Option<&str>) -> Result<BTreeMap<String, String>, FieldError> {
+        match image {
+            None | Some("other") => Ok([("numpy".to_owned(), "2.1.3".to_owned())].into()),
+            Some(image) => Err(FieldError::new("image", format!("there is no image {image:?}"))),
+        }
+    }
+
     fn start<'a>(&'a self, spec: SandboxSpec<'a>) -> BoxFuture<'a, Result<Sandbox, StartError>> {
         async move {
             self.started.fetch_add(1, Ordering::SeqCst);

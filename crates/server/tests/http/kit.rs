@@ -26,8 +26,8 @@ fn recorder() -> PrometheusHandle {
     HANDLE.get_or_init(|| metrics::install().unwrap()).clone()
 }
 
-/// A database in this folder. Opened on a thread beside the test's, which may be the only one of its runtime; a file, since connections end with the
-/// runtime that they were made on.
+/// A database of its own. Opened on a thread beside the test's, which may be the only one of its runtime. In a file: one in memory would be gone with a
+/// connection that its runtime takes along.
 fn store(folder: &Path) -> Store {
     let config = DatabaseConfig::sqlite(&folder.join("fumehood.db"));
     let open = move || tokio::runtime::Runtime::new().unwrap().block_on(Store::open(&config));

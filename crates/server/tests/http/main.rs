@@ -7,5 +7,6 @@ mod kit;
 mod operations;
 mod refusals;
 mod tablemind;
+mod templates;
 mod tenants;
 mod wire;

@@ -80,7 +80,7 @@ async fn every_route_needs_a_scope_and_refuses_a_key_without_it_by_name() {
             "GET" if !path.ends_with("/ws") => Scope::Read,
             _ => Scope::Run,
         };
-        let address = path.replace("{id}", "exe_1").replace("{path}", "a");
+        let address = path.replace("{id}", "exe_1").replace("{path}", "a").replace("{name}", "a");
         for scope in Scope::ALL {
             let key = key(&server, "default", &[scope]).await;
             let answer = ask(&server, &key, &method, &address).await;

@@ -77,8 +77,13 @@ impl Base {
         Self::new(image, runner, self.extra_env.clone(), self.shared.clone(), self.number + 1)
     }
 
+    /// Another image, with the same beside it.
+    pub(super) fn beside(&self, image: Image, runner: String) -> Self {
+        Self::new(image, runner, self.extra_env.clone(), self.shared.clone(), 0)
+    }
+
     /// A zygote for executions like `ordinary`; whoever starts it gives it id and name.
-    pub(super) fn zygote(&self, config: &ZygoteConfig, ordinary: &ExecutionSpec) -> ZygoteSpec {
+    pub(super) fn zygote(&self, config: &ZygoteConfig, ordinary: &ExecutionSpec, kind: u32) -> ZygoteSpec {
         let mut argv = self.python("zygote.py");
         argv.extend([format!("{RUNNER_DIR}/{LIBRARY_NAME}"), "3".to_owned()]);
         argv.extend(config.preload.iter().cloned());
@@ -90,6 +95,7 @@ impl Base {
         let limits = Limits { memory_bytes: config.memory_bytes, ..ordinary.limits };
         ZygoteSpec {
             id: 0,
+            family: kind,
             name: String::new(),
             root: self.root.clone(),
             disk_bytes: 64 << 20,
@@ -155,6 +161,7 @@ impl Base {
             cwd: execution.cwd.clone(),
             limits: jail_limits(&execution.limits),
             shown: self.shared.iter().map(|_| (SHARED.0.to_owned(), SHARED.1.to_owned())).collect(),
+            read_only: execution.kind.read_only,
             waits: false,
             keep: false,
             control: execution.language == Language::Python,

@@ -1,4 +1,4 @@
-//! The zygote of this backend: an interpreter that has the image's libraries loaded and is forked into sandboxes.
+//! The zygote of one kind: an interpreter that has an image's libraries loaded and is forked into sandboxes.
 //!
 //! ```text
 //! Starting --ready--> Serving --worn out: a new one is started, then takes over--> ended
@@ -49,6 +49,10 @@ pub(super) struct Zygotes {
     config: ZygoteConfig,
     /// An execution of the kind that it is for.
     ordinary: ExecutionSpec,
+    /// By which the jailer tells it from zygotes of other kinds.
+    kind: u32,
+    /// Being started.
+    starting: Mutex<Option<u64>>,
     current: Mutex<Option<Current>>,
     worn: Notify,
     /// A start has succeeded or failed.
@@ -68,10 +72,12 @@ pub(super) struct Listener {
 }
 
 impl Zygotes {
-    pub(super) fn new(config: ZygoteConfig, ordinary: ExecutionSpec) -> Arc<Self> {
+    pub(super) fn new(config: ZygoteConfig, ordinary: ExecutionSpec, kind: u32) -> Arc<Self> {
         Arc::new(Self {
             config,
             ordinary,
+            kind,
+            starting: Mutex::new(None),
             current: Mutex::new(None),
             worn: Notify::new(),
             tried: watch::Sender::new(false),
@@ -104,6 +110,14 @@ impl Zygotes {
         Some((current.id, Arc::clone(&current.base)))
     }
 
+    /// Ends what there is, after [`Self::keep`] was given up.
+    pub(super) fn end(&self, shared: &Shared) {
+        let serving = self.current.lock().take().map(|current| current.id);
+        for id in [serving, self.starting.lock().take()].into_iter().flatten() {
+            shared.ask(Outgoing { request: Request::EndZygote { id }, fds: Vec::new() });
+        }
+    }
+
     /// Waits for the first start to have succeeded or failed.
     pub(super) async fn tried(&self) {
         // The sender is this object's own.
@@ -116,11 +130,12 @@ impl Zygotes {
         loop {
             let begun = Instant::now();
             let base = Arc::clone(&latest.lock());
-            let why = match self.start(&shared, base.zygote(&self.config, &self.ordinary)).await {
+            let why = match self.start(&shared, base.zygote(&self.config, &self.ordinary, self.kind)).await {
                 Ok((id, gone)) => {
                     tracing::info!(zygote = id, ms = begun.elapsed().as_millis(), "interpreter preloaded");
                     metrics::histogram!("fumehood_zygote_start_seconds").record(begun.elapsed());
                     let before = self.current.lock().replace(Current { id, forks: 0, base });
+                    *self.starting.lock() = None;
                     self.tried.send_replace(true);
                     if let Some(before) = before {
                         // What it was just asked for starts without it.
@@ -150,6 +165,7 @@ impl Zygotes {
 
     async fn start(&self, shared: &Shared, recipe: ZygoteSpec) -> Result<(u64, oneshot::Receiver<String>), String> {
         let id = shared.next_id();
+        *self.starting.lock() = Some(id);
         let (log, to_log) = log_pipe().map_err(|error| error.to_string())?;
         let (ready, becomes_ready) = oneshot::channel();
         let (gone, mut ends) = oneshot::channel();

@@ -8,6 +8,7 @@ pub(super) mod ls;
 mod place;
 pub(super) mod ps;
 pub(super) mod session;
+pub(super) mod template;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
