@@ -20,4 +20,5 @@ mod server;
 mod sessions;
 mod sockets;
 mod templates;
+mod tenants;
 mod user;

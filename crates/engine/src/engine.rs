@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 
+use crate::admission::{Admission, Entrance, Full, Place};
 use crate::artifacts::ArtifactStore;
 use crate::backend::Backend;
 use crate::clock::Clock;
@@ -23,6 +24,7 @@ use crate::input::InputError;
 use crate::output::OutputPage;
 use crate::pool::PoolStatus;
 use crate::pools::Pools;
+use crate::quota::{Accounting, Claim, Held, OverQuota};
 use crate::record::{Completion, Record, Stream};
 use crate::session::{Session, SessionError};
 use crate::spec::{ExecutionSpec, FieldError, LimitPolicy, SessionSpec};
@@ -50,6 +52,9 @@ pub enum SubmitError {
     /// The session it is for cannot run it.
     #[error(transparent)]
     Session(#[from] SessionError),
+    /// Its owner has used up what it may.
+    #[error(transparent)]
+    OverQuota(#[from] OverQuota),
     /// The server is shutting down.
     #[error("the server is shutting down")]
     Draining,
@@ -93,6 +98,8 @@ pub struct ListFilter {
     pub limit: usize,
     /// Only those of this session.
     pub session: Option<SessionId>,
+    /// Only those of this owner.
+    pub owner: Option<TenantId>,
     /// Only those older than this one (the cursor of the page before).
     pub before: Option<ExecutionId>,
 }
@@ -121,9 +128,7 @@ struct Inner {
     sessions: Mutex<BTreeMap<SessionId, Arc<Session>>>,
     ids: Arc<dyn IdSource>,
     records: Mutex<Records>,
-    /// A permit for each MiB of memory that limits may still add up to.
-    memory: Arc<Semaphore>,
-    queued: AtomicUsize,
+    accounting: OnceLock<Arc<dyn Accounting>>,
     draining: AtomicBool,
     ended: Notify,
     archive: OnceLock<Arc<dyn Archive>>,
@@ -132,18 +137,6 @@ struct Inner {
 fn open_sessions(sessions: &BTreeMap<SessionId, Arc<Session>>) -> usize {
     sessions.values().filter(|session| !session.state().is_final()).count()
 }
-
-/// Takes one off the queue when it goes, even by a panic. It was put there before.
-struct Queued<'a>(&'a AtomicUsize);
-
-impl Drop for Queued<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// A place and the memory for it.
-type Place = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 /// What an execution holds until nothing is left of its sandbox, which may be after its answer: others must not get the memory before.
 struct Rest {
@@ -185,9 +178,8 @@ impl Engine {
         let shared = shared.transpose()?;
         let pools = Pools::start(config.pool.clone(), Arc::clone(&backend));
         Ok(Self(Arc::new(Inner {
-            memory: Arc::new(Semaphore::new(mebibytes(config.memory_bytes) as usize)),
             means: Arc::new(Means {
-                places: Arc::new(Semaphore::new(config.max_concurrent)),
+                admission: Admission::new(config.max_concurrent, mebibytes(config.memory_bytes)),
                 running: Arc::default(),
                 config,
                 backend,
@@ -199,7 +191,7 @@ impl Engine {
             sessions: Mutex::default(),
             ids,
             records: Mutex::default(),
-            queued: AtomicUsize::new(0),
+            accounting: OnceLock::new(),
             draining: AtomicBool::new(false),
             ended: Notify::new(),
             archive: OnceLock::new(),
@@ -247,6 +239,25 @@ impl Engine {
         Record::new(self.0.ids.execution(), session, spec, self.0.means.clock.stamp()).draft()
     }
 
+    /// Has somebody keep the books. Only the first is heard, and only of what begins after this.
+    pub fn keep_books(&self, accounting: Arc<dyn Accounting>) {
+        self.0.accounting.set(accounting).ok();
+    }
+
+    fn admit(&self, owner: &TenantId, claim: Claim, held: &dyn Fn(Held) -> u64) -> Result<(), OverQuota> {
+        let admitted = self.0.accounting.get().map_or(Ok(()), |accounting| accounting.admit(owner, claim, held));
+        if admitted.is_err() {
+            metrics::counter!("fumehood_executions_refused_total", "reason" => "quota").increment(1);
+        }
+        admitted
+    }
+
+    fn undo(&self, owner: &TenantId, claim: Claim) {
+        if let Some(accounting) = self.0.accounting.get() {
+            accounting.undo(owner, claim);
+        }
+    }
+
     /// Accepts an execution; it runs as soon as there is a place. Must be called on a tokio runtime.
     ///
     /// # Errors
@@ -268,13 +279,14 @@ impl Engine {
     ) -> Result<Ticket, SubmitError> {
         let inner = &self.0;
         self.examine(&spec)?;
-        let queued = inner.queued.fetch_add(1, Ordering::AcqRel);
-        let free = inner.means.places.available_permits();
-        if queued >= inner.means.config.queue_size + free {
-            inner.queued.fetch_sub(1, Ordering::AcqRel);
+        self.admit(&spec.owner, Claim::Execution, &|what| self.held_by(&spec.owner, what))?;
+        let wanted = mebibytes(spec.limits.memory_bytes);
+        let entrance = inner.means.admission.enter(&spec.owner, wanted, inner.means.config.queue_size);
+        let entrance = entrance.map_err(|Full { waiting: queued }| {
+            self.undo(&spec.owner, Claim::Execution);
             metrics::counter!("fumehood_executions_refused_total", "reason" => "queue_full").increment(1);
-            return Err(SubmitError::Busy { queued, retry_after: Duration::from_secs(1) });
-        }
+            SubmitError::Busy { queued, retry_after: Duration::from_secs(1) }
+        })?;
         let record = Arc::new(Record::new(id.clone(), None, &spec, created_at));
         // An earlier attempt at the same one.
         self.forget(&id);
@@ -285,7 +297,7 @@ impl Engine {
         let accepted = now.checked_sub(waited).unwrap_or(now);
         let run = async move {
             let (kept, runner) = (Arc::clone(&record), engine.clone());
-            let run = async move { runner.run(&record, &spec, accepted).await };
+            let run = async move { runner.run(&record, &spec, entrance, accepted).await };
             // In a task of its own, so that even a bug in it ends in an outcome and nobody waits for ever.
             let ended = tokio::spawn(tracing::Instrument::in_current_span(run)).await;
             let (execution, rest) = ended.unwrap_or_else(|error| {
@@ -340,7 +352,14 @@ impl Engine {
             };
             sessions.remove(&oldest);
         }
-        let session = Session::start(id, spec, Arc::clone(&inner.means));
+        let (owner, disk_bytes) = (spec.base.owner.clone(), spec.base.limits.disk_bytes);
+        self.admit(&owner, Claim::Session { disk_bytes }, &|what| self.held_with(&sessions, &owner, what))?;
+        let books = inner.accounting.get().cloned();
+        let session = Session::start(id, spec, Arc::clone(&inner.means), move |session| {
+            if let Some(books) = books {
+                books.session_ended(session.owner(), &session.info());
+            }
+        });
         sessions.insert(session.id.clone(), Arc::clone(&session));
         Ok(session)
     }
@@ -357,7 +376,7 @@ impl Engine {
         self.0.sessions.lock().values().rev().cloned().collect()
     }
 
-    /// Accepts an execution in a session, after those that run and wait there. Must be called on a tokio runtime.
+    /// Accepts an execution in a session, after those that run and wait there; it is its session's owner's. Must be called on a tokio runtime.
     ///
     /// # Errors
     /// When it is refused; nothing ran then and nothing is kept.
@@ -377,6 +396,7 @@ impl Engine {
         wait: bool,
     ) -> Result<Ticket, SubmitError> {
         let inner = &self.0;
+        let spec = ExecutionSpec { owner: session.owner().clone(), ..spec };
         if inner.draining.load(Ordering::Acquire) {
             return Err(SubmitError::Draining);
         }
@@ -386,6 +406,7 @@ impl Engine {
             metrics::counter!("fumehood_executions_refused_total", "reason" => "queue_full").increment(1);
             return Err(SubmitError::Busy { queued, retry_after: Duration::from_secs(1) });
         }
+        self.admit(&spec.owner, Claim::InSession, &|what| self.held_by(&spec.owner, what))?;
         let record = Arc::new(Record::new(id.clone(), Some(session.id.clone()), &spec, inner.means.clock.stamp()));
         let engine = self.clone();
         let done = Completion::new(Arc::clone(&record), move |record, execution| {
@@ -401,33 +422,30 @@ impl Engine {
             inner.records.lock().by_id.remove(&id);
             // What would end it holds it.
             record.begin();
+            self.undo(&record.owner, Claim::InSession);
             return Err(refused.into());
         }
         Ok(Ticket { id, events: record.log.clone() })
     }
 
-    async fn run(&self, record: &Arc<Record>, spec: &ExecutionSpec, accepted: Instant) -> (Execution, Option<Rest>) {
+    async fn run(
+        &self,
+        record: &Arc<Record>,
+        spec: &ExecutionSpec,
+        entrance: Entrance,
+        accepted: Instant,
+    ) -> (Execution, Option<Rest>) {
         let inner = &self.0;
-        let place = {
-            let _queued = Queued(&inner.queued);
-            tokio::select! {
-                biased;
-                () = record.cancel.cancelled() => None,
-                place = self.place(spec) => place,
-            }
+        let place = tokio::select! {
+            biased;
+            () = record.cancel.cancelled() => None,
+            place = entrance => Some(place),
         };
         let Some(place) = place else { return (record.never_ran(inner.means.clock.stamp()), None) };
         let running = Running::new(&inner.means);
         let job = Job { means: &inner.means, record, spec, queued: accepted.elapsed() };
         let (execution, remains) = driver::drive(job).await;
         (execution, Some(Rest { remains, _place: place, _running: running }))
-    }
-
-    /// A place and the memory for it, in the order of asking.
-    async fn place(&self, spec: &ExecutionSpec) -> Option<Place> {
-        let place = Arc::clone(&self.0.means.places).acquire_owned().await.ok()?;
-        let memory = Arc::clone(&self.0.memory).acquire_many_owned(mebibytes(spec.limits.memory_bytes)).await.ok()?;
-        Some((place, memory))
     }
 
     fn finish(&self, record: &Record, execution: Execution) {
@@ -449,6 +467,10 @@ impl Engine {
         let mut execution = execution;
         record.within_budget(&mut execution);
         let execution = Arc::new(execution);
+        // Before its caller knows, who may come again at once.
+        if let Some(accounting) = inner.accounting.get() {
+            accounting.execution_ended(&record.owner, &execution);
+        }
         record.finish(Arc::clone(&execution));
         let archive = inner.archive.get();
         if let Some(archive) = archive {
@@ -518,6 +540,9 @@ impl Engine {
             if filter.before.as_ref().is_some_and(|before| id >= before) {
                 continue;
             }
+            if filter.owner.as_ref().is_some_and(|owner| record.owner != *owner) {
+                continue;
+            }
             let of_session = filter.session.as_ref().is_none_or(|id| record.session().as_ref() == Some(id));
             if of_session && filter.status.is_none_or(|status| record.status() == status) {
                 if page.len() == filter.limit {
@@ -528,6 +553,61 @@ impl Engine {
             }
         }
         (page, None)
+    }
+
+    /// Whose an execution is, if it is kept.
+    #[must_use]
+    pub fn owner_of(&self, id: &ExecutionId) -> Option<TenantId> {
+        self.0.records.lock().by_id.get(id).map(|record| record.owner.clone())
+    }
+
+    /// How much there is of an owner's at the moment.
+    #[must_use]
+    pub fn held_by(&self, owner: &TenantId, what: Held) -> u64 {
+        self.held_with(&self.0.sessions.lock(), owner, what)
+    }
+
+    fn held_with(&self, sessions: &BTreeMap<SessionId, Arc<Session>>, owner: &TenantId, what: Held) -> u64 {
+        let open = sessions.values().filter(|session| session.owner() == owner && !session.state().is_final());
+        match what {
+            Held::Sessions => open.count() as u64,
+            Held::Waiting => {
+                let for_a_place = self.0.means.admission.waiting_of(owner);
+                (for_a_place + open.map(|session| session.queued()).sum::<usize>()) as u64
+            }
+            Held::Bytes => {
+                open.map(|session| session.spec.base.limits.disk_bytes).sum::<u64>() + self.kept_bytes_of(owner)
+            }
+        }
+    }
+
+    /// Bytes of ended executions of an owner's that are kept, with their artifacts.
+    fn kept_bytes_of(&self, owner: &TenantId) -> u64 {
+        let own: Vec<_> = {
+            let records = self.0.records.lock();
+            let own = records.finished.iter().filter_map(|(id, bytes)| {
+                let record = records.by_id.get(id).filter(|record| record.owner == *owner)?;
+                Some((*bytes, Arc::clone(record)))
+            });
+            own.collect()
+        };
+        let sizes = own.iter().map(|(bytes, record)| {
+            let artifacts: u64 = record.snapshot().artifacts.iter().map(|artifact| artifact.size).sum();
+            *bytes as u64 + artifacts
+        });
+        sizes.sum()
+    }
+
+    /// Ends everything of an owner's that runs, waits or is open.
+    pub fn end_all_of(&self, owner: &TenantId, reason: &str) {
+        let open: Vec<Arc<Record>> = {
+            let records = self.0.records.lock();
+            let own = records.by_id.values().filter(|record| record.owner == *owner && !record.status().is_final());
+            own.cloned().collect()
+        };
+        open.iter().for_each(Record::cancel);
+        let sessions: Vec<_> = self.sessions().into_iter().filter(|session| session.owner() == owner).collect();
+        sessions.iter().for_each(|session| session.close(reason));
     }
 
     /// The session that an execution belongs to, if it is kept and belongs to one.
@@ -569,7 +649,7 @@ impl Engine {
         let running = self.0.means.running.load(Ordering::Acquire);
         Load {
             running,
-            queued: self.0.queued.load(Ordering::Acquire),
+            queued: self.0.means.admission.waiting(),
             sessions: open_sessions(&self.0.sessions.lock()),
             capacity: self.0.means.config.max_concurrent,
             draining: self.0.draining.load(Ordering::Acquire),
@@ -668,9 +748,9 @@ impl Engine {
     }
 }
 
-/// Whole MiB, rounded up; no machine has more than fit.
-fn mebibytes(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(1 << 20)).unwrap_or(u32::MAX)
+/// Whole MiB, rounded up.
+fn mebibytes(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
 }
 
 impl Records {

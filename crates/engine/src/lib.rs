@@ -8,6 +8,7 @@
 //!
 //! Everything about the kernel is in `fumehood-jail`; everything about HTTP is in `fumehood-server`.
 
+mod admission;
 pub mod artifacts;
 pub mod backend;
 pub mod clock;
@@ -27,6 +28,7 @@ pub mod job;
 pub mod output;
 pub mod pool;
 mod pools;
+pub mod quota;
 mod record;
 pub mod refusals;
 pub mod runner;

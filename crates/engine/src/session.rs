@@ -29,7 +29,7 @@ use crate::clock::Clock;
 use crate::driver::{self, Job, Live, Means, Running, Site};
 use crate::execution::{Execution, ExecutionError, Fault, Isolation, Members, Notice, Outcome, Status};
 use crate::files;
-use crate::ids::{ExecutionId, SessionId};
+use crate::ids::{ExecutionId, SessionId, TenantId};
 use crate::record::{Completion, Record};
 use crate::spec::{ExecutionSpec, SessionSpec};
 
@@ -178,8 +178,13 @@ enum Command {
 }
 
 impl Session {
-    /// A session that starts itself. Must be called on a tokio runtime.
-    pub(crate) fn start(id: SessionId, spec: SessionSpec, means: Arc<Means>) -> Arc<Self> {
+    /// A session that starts itself; `end` is told when nothing is left of it. Must be called on a tokio runtime.
+    pub(crate) fn start(
+        id: SessionId,
+        spec: SessionSpec,
+        means: Arc<Means>,
+        end: impl FnOnce(&Self) + Send + 'static,
+    ) -> Arc<Self> {
         let (commands, received) = mpsc::unbounded_channel();
         let now = means.clock.stamp();
         let expires_at = means.clock.stamp_after(spec.ttl);
@@ -219,8 +224,14 @@ impl Session {
             gone: watch::Sender::new(false),
         });
         let task = Task { session: Arc::clone(&session), means, received };
-        tokio::spawn(task.run());
+        tokio::spawn(task.run(end));
         session
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn owner(&self) -> &TenantId {
+        &self.spec.base.owner
     }
 
     /// As it is now.
@@ -467,7 +478,7 @@ enum Seen {
 }
 
 impl Task {
-    async fn run(mut self) {
+    async fn run(mut self, end: impl FnOnce(&Session)) {
         let begun = self.begin().await;
         if let Err(error) = &begun {
             tracing::error!(session = %self.session.id, %error, "a session could not be started");
@@ -489,6 +500,7 @@ impl Task {
             state.place = None;
         }
         self.refuse_the_rest().await;
+        end(&self.session);
         self.session.gone.send_replace(true);
     }
 
@@ -703,11 +715,12 @@ impl Task {
             state.info.state = SessionState::Running;
             state.info.running = Some(record.id.clone());
         }
-        // Sessions share the processors with everybody else.
+        // Sessions share the processors with everybody else. Their memory is not counted: most are idle.
+        let entrance = self.means.admission.enter(session.owner(), 0, usize::MAX);
         let place = tokio::select! {
             biased;
             () = record.cancel.cancelled() => None,
-            place = Arc::clone(&self.means.places).acquire_owned() => place.ok(),
+            place = async { Some(entrance.ok()?.await) } => place,
         };
         let Some(_place) = place else {
             self.rest();

@@ -33,6 +33,7 @@ mod queue;
 mod reference;
 mod storage;
 mod templates;
+mod tenants;
 
 pub(crate) use jobs::worker_name;
 pub(crate) use layers::Problems;
@@ -44,6 +45,7 @@ use layers::Layers;
 use queue::Queue;
 use storage::Storage;
 use templates::Templates;
+use tenants::Tenants;
 
 const MB: u64 = 1 << 20;
 
@@ -81,6 +83,8 @@ pub(crate) struct Config {
     pub(crate) webhooks: Webhooks,
     /// Templates as files.
     pub(crate) templates: Templates,
+    /// Who owns things, and how much they may use.
+    pub(crate) tenants: Tenants,
     /// Logs, on standard error.
     pub(crate) logging: Logging,
     #[serde(skip)]
@@ -98,10 +102,12 @@ struct Home {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Server {
-    /// Address and port. Without `api_keys` only loopback is possible.
+    /// Address and port. Beyond loopback there must be a key, in `api_keys` or in the database (`fumehood key create`), and one is demanded.
     pub(crate) listen: String,
-    /// Keys that open every route: each the key itself or `sha256:` and the hexadecimal hash of it. In the environment separated by commas.
+    /// Keys that open every route, for the tenant `default`: each the key itself or `sha256:` and the hexadecimal hash of it. In the environment separated by commas.
     pub(crate) api_keys: Vec<Secret>,
+    /// Whether a key is demanded on loopback too when `api_keys` has none.
+    pub(crate) require_key: bool,
     /// Whether `/metrics` needs no key.
     pub(crate) metrics_without_key: bool,
     /// Largest request body, in MiB.
@@ -118,6 +124,7 @@ impl Default for Server {
         Self {
             listen: "127.0.0.1:8080".to_owned(),
             api_keys: Vec::new(),
+            require_key: false,
             metrics_without_key: false,
             max_body_mb: server.max_body_bytes as u64 / MB,
             shutdown_grace_s: 20,
@@ -604,15 +611,8 @@ impl Config {
                 layers.refuse(&format!("server.api_keys[{index}]"), error.to_string());
             }
         }
-        match self.address() {
-            Err(_) => {
-                layers.refuse("server.listen", "must be an address and a port, such as 127.0.0.1:8080 or [::1]:8080");
-            }
-            Ok(address) => {
-                if let Err(error) = self.server().check_listen(address) {
-                    layers.refuse("server.listen", error.to_string());
-                }
-            }
+        if self.address().is_err() {
+            layers.refuse("server.listen", "must be an address and a port, such as 127.0.0.1:8080 or [::1]:8080");
         }
     }
 
@@ -749,6 +749,9 @@ impl Config {
     pub(crate) fn server(&self) -> ServerConfig {
         ServerConfig {
             api_keys: self.server.api_keys.iter().filter_map(|key| ApiKey::parse(&key.0).ok()).collect(),
+            require_key: self.server.require_key,
+            new_tenants: self.tenants.settings(),
+            audit_keep_days: self.tenants.audit_keep_days(),
             metrics_without_key: self.server.metrics_without_key,
             max_body_bytes: usize::try_from(self.server.max_body_mb.saturating_mul(MB)).unwrap_or(usize::MAX),
             limits: self.limit_policy(),
@@ -911,12 +914,13 @@ mod tests {
     }
 
     #[test]
-    fn an_open_address_needs_a_key_and_says_so() {
-        let flags = Flags { listen: Some("0.0.0.0:80".to_owned()), ..Flags::default() };
+    fn an_address_must_be_one() {
+        let flags = Flags { listen: Some("0.0.0.0".to_owned()), ..Flags::default() };
         let Problems(found) = load_from(None, environment(&[]), &flags).unwrap_err();
         assert_eq!((found[0].key.as_str(), found[0].source.as_str()), ("server.listen", "flag --listen"));
-        assert!(found[0].message.contains("api_keys"));
-        assert!(load_from(None, environment(&[("FUMEHOOD_SERVER__API_KEYS", "k")]), &flags).is_ok());
+        let flags = Flags { listen: Some("0.0.0.0:80".to_owned()), ..Flags::default() };
+        // Whether there is a key, the database tells.
+        assert!(load_from(None, environment(&[]), &flags).is_ok());
     }
 
     #[test]

@@ -27,11 +27,13 @@ pub struct Configured {
 pub fn configure(file: &Path, environment: Vec<(String, String)>) -> Result<Configured, String> {
     let config =
         config::load_from(Some(file), environment, &Flags::default()).map_err(|problems| problems.to_string())?;
-    let local = config.address().is_ok_and(|address| address.ip().is_loopback());
+    let mut server = config.server();
+    let begins = config.address().ok().filter(|address| server.listen_on(*address, true).is_ok());
+    let beyond = begins.is_some_and(|address| !address.ip().to_canonical().is_loopback());
     Ok(Configured {
         policy: config.limit_policy(),
         ordinary: config.ordinary().and_then(|_| config.pool()).map(drop),
-        open_without_key: !local && config.server().api_keys.is_empty(),
+        open_without_key: beyond && !server.demands_key(),
         debug: format!("{config:?} {:?} {:?} {:?}", config.engine(), config.server(), config.zygote()),
     })
 }

@@ -12,6 +12,7 @@ pub mod fuzzing;
 mod landing;
 mod logging;
 mod node;
+mod operator;
 mod templates;
 
 use std::process::ExitCode;

@@ -7,13 +7,20 @@ use fumehood_engine::spec::LimitPolicy;
 use sha2::{Digest, Sha256};
 
 use crate::jobs::JobsConfig;
+use crate::store::TenantSettings;
 use crate::webhook::WebhookConfig;
 
 /// What the operator decides about the HTTP side.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// Keys that open every route; with none, only this machine is served.
+    /// Keys that open every route, for the tenant `default`.
     pub api_keys: Vec<ApiKey>,
+    /// Whether a key is demanded of programs of this machine too, when none is configured.
+    pub require_key: bool,
+    /// What a new tenant is given.
+    pub new_tenants: TenantSettings,
+    /// Days that the audit log keeps entries of tenants that say nothing else; for ever without a number.
+    pub audit_keep_days: Option<u64>,
     /// Whether `/metrics` needs no key.
     pub metrics_without_key: bool,
     /// Bytes of a request body.
@@ -34,6 +41,9 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             api_keys: Vec::new(),
+            require_key: false,
+            new_tenants: TenantSettings::default(),
+            audit_keep_days: Some(90),
             metrics_without_key: false,
             max_body_bytes: 64 << 20,
             limits: LimitPolicy::default(),
@@ -48,19 +58,31 @@ impl Default for ServerConfig {
 /// The server would be open to other machines without a key.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "refusing to listen on {0} without an API key: anybody who reaches it could run code; set server.api_keys \
-     (or FUMEHOOD_SERVER__API_KEYS), or listen on 127.0.0.1"
+    "refusing to listen on {0} without an API key: anybody who reaches it could run code; make a key with 'fumehood key create', set \
+     server.api_keys (or FUMEHOOD_SERVER__API_KEYS), or listen on 127.0.0.1"
 )]
 pub struct ListenError(SocketAddr);
 
 impl ServerConfig {
-    /// Whether the server may listen on `address`: without a key only on loopback.
+    /// Whether nobody comes in without a key.
+    #[must_use]
+    pub fn demands_key(&self) -> bool {
+        self.require_key || !self.api_keys.is_empty()
+    }
+
+    /// Makes ready for `address`: beyond loopback a key is demanded, and there must be one, here or in the database (`key_exists`).
     ///
     /// # Errors
-    /// When it may not; the text says what to do.
-    pub fn check_listen(&self, address: SocketAddr) -> Result<(), ListenError> {
-        let allowed = !self.api_keys.is_empty() || address.ip().to_canonical().is_loopback();
-        allowed.then_some(()).ok_or(ListenError(address))
+    /// When there is none; the text says what to do.
+    pub fn listen_on(&mut self, address: SocketAddr, key_exists: bool) -> Result<(), ListenError> {
+        if address.ip().to_canonical().is_loopback() {
+            return Ok(());
+        }
+        if self.api_keys.is_empty() && !key_exists {
+            return Err(ListenError(address));
+        }
+        self.require_key = true;
+        Ok(())
     }
 }
 
@@ -94,6 +116,16 @@ impl ApiKey {
         }
     }
 
+    /// Its hexadecimal digits.
+    pub(crate) fn to_hex(&self) -> String {
+        hex(&self.0)
+    }
+
+    /// The hash with these hexadecimal digits.
+    pub(crate) fn from_hex(digits: &str) -> Option<Self> {
+        decode_hash(digits).map(Self)
+    }
+
     /// The hash of a key presented by a client.
     pub(crate) fn of(secret: &str) -> Self {
         Self(Sha256::digest(secret).into())
@@ -112,6 +144,15 @@ impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ApiKey(…)")
     }
+}
+
+/// Hexadecimal digits of some bytes.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        text.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or_default());
+        text.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or_default());
+        text
+    })
 }
 
 fn decode_hash(text: &str) -> Option<[u8; 32]> {
@@ -141,15 +182,20 @@ mod tests {
 
     #[test]
     fn without_a_key_only_loopback_is_listened_on() {
-        let open = ServerConfig::default();
-        for address in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
-            assert_eq!(open.check_listen(address.parse().unwrap()), Ok(()), "{address}");
+        let address = |text: &str| text.parse().unwrap();
+        let mut open = ServerConfig::default();
+        for loopback in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(open.listen_on(address(loopback), false), Ok(()), "{loopback}");
         }
-        for address in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1"] {
-            let error = open.check_listen(address.parse().unwrap()).unwrap_err().to_string();
-            assert!(error.contains("server.api_keys"), "{error}");
-            let closed = ServerConfig { api_keys: vec![ApiKey::of("k")], ..ServerConfig::default() };
-            assert_eq!(closed.check_listen(address.parse().unwrap()), Ok(()));
+        assert!(!open.demands_key());
+        for beyond in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1"] {
+            let error = ServerConfig::default().listen_on(address(beyond), false).unwrap_err().to_string();
+            assert!(error.contains("server.api_keys") && error.contains("key create"), "{error}");
+            for (keys, in_database) in [(vec![ApiKey::of("k")], false), (Vec::new(), true)] {
+                let mut config = ServerConfig { api_keys: keys, ..ServerConfig::default() };
+                assert_eq!(config.listen_on(address(beyond), in_database), Ok(()));
+                assert!(config.demands_key());
+            }
         }
     }
 }

@@ -8,7 +8,7 @@
 //! that each of them carries the request's id. Nothing here owns an execution: a client that goes away leaves it running.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use fumehood_engine::Engine;
@@ -27,6 +27,7 @@ mod serve;
 pub mod store;
 mod tagged;
 mod templates;
+mod tenancy;
 pub mod webhook;
 
 pub use config::{ApiKey, ApiKeyError, ListenError, ServerConfig};
@@ -41,6 +42,10 @@ pub use jobs::JobsConfig;
 use queue::{MemoryQueue, Queue};
 use store::Store;
 use templates::Templates;
+use tenancy::Tenancy;
+
+/// Sessions that end with the server get so long to be gone.
+const SESSIONS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What every handler sees.
 pub struct ServerState {
@@ -49,13 +54,14 @@ pub struct ServerState {
     metrics: PrometheusHandle,
     store: Store,
     jobs: Arc<Jobs>,
+    tenancy: Tenancy,
     templates: Arc<Templates>,
     started: Instant,
 }
 
 impl ServerState {
     /// State of a server in front of `engine`, which keeps things in `store`, with a queue in memory; `metrics` comes from [`metrics::install`]. Must
-    /// be called on a tokio runtime.
+    /// be called on a tokio runtime. [`Self::close`] ends it.
     #[must_use]
     pub fn new(config: ServerConfig, engine: Engine, metrics: PrometheusHandle, store: Store) -> Arc<Self> {
         Self::with_queue(config, engine, metrics, store, Arc::new(MemoryQueue::default()))
@@ -79,10 +85,12 @@ impl ServerState {
             templates: Arc::clone(&templates),
             limits,
         };
+        // Before anything runs: what begins is in the books.
+        let tenancy = Tenancy::start(&store, &engine, config.audit_keep_days);
         let jobs = Jobs::new(means, jobs, config.log_code);
         jobs.start();
         tokio::spawn(webhook::deliver(store.clone(), Arc::clone(&jobs), config.webhooks.clone()));
-        Arc::new(Self { config, engine, metrics, store, jobs, templates, started: Instant::now() })
+        Arc::new(Self { config, engine, metrics, store, jobs, tenancy, templates, started: Instant::now() })
     }
 
     /// Takes no more jobs and gives back those that have not begun. To be called before the engine is shut down.
@@ -109,6 +117,17 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 }
 
 impl ServerState {
+    /// Writes what waits to be written: the audit log, counters. Called when the engine is shut down and the last answers are given.
+    pub async fn close(&self) {
+        // Their ends are part of it.
+        let sessions = self.engine.sessions();
+        let closing = futures::future::join_all(sessions.iter().map(|session| session.ended()));
+        if tokio::time::timeout(SESSIONS_PATIENCE, closing).await.is_err() {
+            tracing::warn!("sessions that do not end are left to their keeper");
+        }
+        self.tenancy.close().await;
+    }
+
     /// Where things are kept.
     #[must_use]
     pub fn store(&self) -> &Store {

@@ -103,6 +103,7 @@ fn touch() {
         counter!(EXECUTIONS, "outcome" => outcome.as_str()).increment(0);
     }
     counter!(REFUSED, "reason" => "queue_full").increment(0);
+    counter!(REFUSED, "reason" => "quota").increment(0);
     counter!(SESSIONS_REFUSED).increment(0);
     counter!(SESSION_RESTARTS).increment(0);
     counter!(REQUESTS, "method" => "GET", "route" => "/metrics", "status" => "200").increment(0);

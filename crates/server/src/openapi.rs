@@ -10,7 +10,10 @@ use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder
 use utoipa::{IntoResponses, Modify, OpenApi, ToSchema};
 
 use crate::http::error::ErrorBody;
-use crate::http::{self, executions, ops, queue, session_files, sessions, socket, tablemind, templates};
+use crate::http::{
+    self, audit, executions, keys, ops, queue, session_files, sessions, socket, tablemind, templates, tenants, usage,
+};
+use crate::store::Scope;
 
 /// One event of an execution; as server-sent event, `data` holds this whole object.
 #[derive(Debug, Serialize, ToSchema)]
@@ -54,7 +57,7 @@ pub(crate) enum Refusals {
     /// An API key is needed (`unauthorized`).
     #[response(status = 401)]
     Unauthorized(ErrorBody),
-    /// Without a key only this machine is served (`forbidden`).
+    /// The key lacks the scope that the route needs, which the message names; or without a key another machine asks (`forbidden`).
     #[response(status = 403)]
     Forbidden(ErrorBody),
     /// There is no such thing, or no longer (`not_found`).
@@ -87,7 +90,7 @@ pub(crate) enum RunRefusals {
     /// The body is not said to be JSON (`unsupported_media_type`).
     #[response(status = 415)]
     NotJson(ErrorBody),
-    /// The queue is full (`too_many_requests`); `Retry-After` says when to come again.
+    /// The queue is full (`too_many_requests`), or a quota of the tenant is used up (`quota_exceeded`); `Retry-After` says when to come again.
     #[response(status = 429)]
     Busy(ErrorBody),
 }
@@ -134,6 +137,18 @@ pub(crate) enum RunRefusals {
         templates::replace,
         templates::remove,
         templates::schema,
+        tenants::list,
+        tenants::create,
+        tenants::read,
+        tenants::update,
+        tenants::delete,
+        keys::list,
+        keys::create,
+        keys::read,
+        keys::revoke,
+        keys::rotate,
+        usage::read,
+        audit::list,
         tablemind::exec,
         tablemind::exec_v1,
         tablemind::reset,
@@ -154,6 +169,7 @@ pub(crate) enum RunRefusals {
         EventObject,
         ErrorBody,
         SessionState,
+        Scope,
         socket::Ask,
         Stream,
         tablemind::ExecResult
@@ -164,6 +180,7 @@ pub(crate) enum RunRefusals {
         (name = "executions", description = "Run code and read what became of it"),
         (name = "sessions", description = "Interpreters that keep their variables, and their files"),
         (name = "templates", description = "What code runs in, under a name, in versions"),
+        (name = "tenants", description = "API keys, quotas and usage, the audit log"),
         (name = "tablemind", description = "The interface of TableMind's sandbox"),
         (name = "operations", description = "Health, readiness, metrics, this description"),
     ),

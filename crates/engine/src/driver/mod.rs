@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use fumehood_wire::{GuestDecoder, GuestResult, HostFrame, MAX_GUEST_PAYLOAD, Mode, Program};
 use tokio::net::UnixStream;
-use tokio::sync::Semaphore;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
+use crate::admission::Admission;
 use crate::artifacts::ArtifactStore;
 use crate::backend::{
     Backend, BackendReport, Control, Counters, Ended, ExitReport, Guest, Sandbox, SandboxSpec, StartError, open_gate,
@@ -61,7 +61,7 @@ pub(crate) struct Means {
     /// The operator's folder that sandboxes see.
     pub(crate) shared: Option<Arc<OwnedFd>>,
     /// Executions that may run at once, those of sessions included.
-    pub(crate) places: Arc<Semaphore>,
+    pub(crate) admission: Admission,
     /// How many do.
     pub(crate) running: Arc<AtomicUsize>,
 }

@@ -6,12 +6,14 @@ mod config;
 mod demo;
 mod doctor;
 mod image;
+mod keys;
 mod program;
 mod remote;
 mod run;
 mod serve;
 mod show;
 mod table;
+mod tenants;
 mod worker;
 
 use std::path::PathBuf;
@@ -74,6 +76,20 @@ enum Command {
     Image {
         #[command(subcommand)]
         command: image::ImageCommand,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Make, list, revoke and rotate API keys, in the database of this machine's server
+    Key {
+        #[command(subcommand)]
+        command: keys::KeyCommand,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Make, list, change and remove tenants, in the database of this machine's server
+    Tenant {
+        #[command(subcommand)]
+        command: tenants::TenantCommand,
         #[command(flatten)]
         common: Common,
     },
@@ -204,6 +220,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Logs(args) => remote::logs::main(&args),
         Command::Cancel(args) => remote::cancel::main(&args),
         Command::Image { command, common } => common.load(None).and_then(|config| image::main(&config, command)),
+        Command::Key { command, common } => common.load(None).and_then(|config| keys::main(&config, command)),
+        Command::Tenant { command, common } => common.load(None).and_then(|config| tenants::main(&config, command)),
         Command::Config { command } => config::main(command),
         Command::Demo { common } => common.load(None).and_then(|config| demo::main(&config)),
         Command::Bench(args) => bench::main(*args),

@@ -11,15 +11,17 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use fumehood_engine::image::DEFAULT_IMAGE;
 use fumehood_engine::{Engine, EngineConfig};
-use fumehood_server::store::Store;
+use fumehood_server::store::{Store, Token};
 use fumehood_server::{Applied, ServerState, metrics, router, worker_router};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::show::write_err;
 use crate::config::{Config, worker_name};
 use crate::logging;
 use crate::node::{Node, data_dir};
+use crate::operator::{first_key, now_ms};
 use crate::templates::{self, Found};
 
 /// Samples are folded into histograms this often, scraped or not.
@@ -106,9 +108,17 @@ pub(crate) async fn serve(config: &Config, role: Role, engine: Engine) -> anyhow
     let mut server = config.server();
     server.jobs.worker = worker_name(&server.worker_id, &data_dir(config)?)?;
     let address = config.address().context("server.listen")?;
-    server.check_listen(address)?;
     let store = Store::open(&config.storage.database(&data_dir(config)?)).await.context("storage.url")?;
+    // Before the first key is made: a server is never opened to others by accident.
+    server.listen_on(address, store.keys().any_valid(now_ms()).await.context("storage.url")?)?;
     let listener = bind(address).await?;
+    // Keys of the configuration open everything already.
+    if role == Role::Server
+        && server.api_keys.is_empty()
+        && let Some(key) = first_key(&store).await.context("cannot make the first API key")?
+    {
+        hand_over(&key, server.demands_key());
+    }
     let handle = metrics::install().context("cannot begin to count")?;
     let upkeep = handle.clone();
     tokio::spawn(async move {
@@ -121,7 +131,7 @@ pub(crate) async fn serve(config: &Config, role: Role, engine: Engine) -> anyhow
     let mut signals = Signals::new()?;
     let queue = config.queue.config().context("queue.url")?;
     let queue = queue.open(Arc::clone(store.database()), Arc::clone(engine.clock())).context("queue.url")?;
-    let state = ServerState::with_queue(server, engine.clone(), handle, store, queue);
+    let state = ServerState::with_queue(server, engine.clone(), handle, store.clone(), queue);
     apply_templates(config, &state).await?;
     let router = match role {
         Role::Server => router(Arc::clone(&state)),
@@ -146,6 +156,8 @@ pub(crate) async fn serve(config: &Config, role: Role, engine: Engine) -> anyhow
     if tokio::time::timeout(LAST_ANSWERS, finished).await.is_err() {
         tracing::warn!("connections that took no answer were closed");
     }
+    state.close().await;
+    store.database().close().await;
     tracing::info!("ended");
     Ok(())
 }
@@ -175,6 +187,21 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
         }
         _ => anyhow::Error::new(error).context(format!("cannot listen on {address}")),
     })
+}
+
+/// Shows the first key, once, on standard error: who starts a server reads it, and it is no line of a log.
+fn hand_over(key: &Token, demanded: bool) {
+    let needed = if demanded {
+        "Every request needs a key: send 'Authorization: Bearer KEY'."
+    } else {
+        "Programs of this machine need no key (server.require_key)."
+    };
+    let text = format!(
+        "\nThe first API key, for the administrator. It is shown this once, and only its hash is kept:\n\n    {}\n\n\
+         {needed} More keys, and others in its place: 'fumehood key create', 'fumehood key rotate'.\n\n",
+        key.reveal()
+    );
+    write_err(&text);
 }
 
 fn announce(address: SocketAddr) -> anyhow::Result<()> {

@@ -6,13 +6,12 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use fumehood_engine::execution::Artifact;
-use fumehood_engine::ids::ExecutionId;
 use tokio_util::io::ReaderStream;
 
 use super::Shared;
 use super::auth::Principal;
 use super::error::ApiError;
-use super::params::wrong_path;
+use super::params::{IdParam, wrong_path};
 use super::submit::header_value;
 use crate::openapi::Refusals;
 
@@ -39,12 +38,12 @@ const CHUNK: usize = 64 << 10;
 pub(crate) async fn artifact(
     State(state): State<Shared>,
     principal: Principal,
+    IdParam(id): IdParam,
     headers: HeaderMap,
     path: Result<Path<(String, String)>, PathRejection>,
 ) -> Result<Response, ApiError> {
-    let Path((id, path)) = path.map_err(|error| wrong_path(&error))?;
+    let Path((_, path)) = path.map_err(|error| wrong_path(&error))?;
     let unknown = || ApiError::not_found("no artifact of this path is kept here");
-    let id = ExecutionId::parse(&id).ok_or_else(unknown)?;
     let engine = state.engine.clone();
     let kept = state.jobs.find(&id, Some(&principal.tenant)).await?.ok_or_else(unknown)?;
     let index = kept.execution.artifacts.iter().position(|artifact| artifact.path == path).ok_or_else(unknown)?;

@@ -7,14 +7,16 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use fumehood_engine::SubmitError;
+use fumehood_engine::clock::stamp_of;
 use fumehood_engine::input::InputError;
+use fumehood_engine::quota::OverQuota;
 use fumehood_engine::session::SessionError;
 use fumehood_engine::spec::FieldError;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::chain;
-use crate::store::StoreError;
+use crate::store::{Scope, StoreError};
 use crate::templates::TemplateError;
 
 /// Body of every answer that is no success.
@@ -28,8 +30,8 @@ pub(crate) struct ErrorBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ErrorDetail {
     /// Stable code: `invalid_argument`, `unauthorized`, `forbidden`, `not_found`, `method_not_allowed`, `not_acceptable`,
-    /// `request_timeout`, `conflict`, `upgrade_required`, `gone`, `range_not_satisfiable`, `insufficient_storage`, `payload_too_large`, `unsupported_media_type`, `too_many_requests`, `internal`, `unavailable`,
-    /// `storage_unavailable`.
+    /// `request_timeout`, `conflict`, `upgrade_required`, `gone`, `range_not_satisfiable`, `insufficient_storage`, `payload_too_large`, `unsupported_media_type`, `too_many_requests`, `quota_exceeded`, `internal`,
+    /// `unavailable`, `storage_unavailable`.
     #[schema(example = "invalid_argument")]
     pub(crate) code: &'static str,
     /// Sentence for people and models.
@@ -39,6 +41,23 @@ pub(crate) struct ErrorDetail {
     pub(crate) field: Option<String>,
     /// Id of the request, also in the log and in `X-Request-ID`.
     pub(crate) request_id: String,
+    /// With `quota_exceeded`: which quota, how much of it, and when it begins anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) quota: Option<QuotaDetail>,
+}
+
+/// A quota that is used up.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct QuotaDetail {
+    /// Its name, as in the tenant's `quotas`.
+    #[schema(example = "executions_per_day")]
+    name: &'static str,
+    /// How much may be used.
+    limit: u64,
+    /// How much is used.
+    used: u64,
+    /// When it begins anew, RFC 3339 UTC; `null` for what comes free when something ends.
+    resets_at: Option<String>,
 }
 
 /// An answer that is no success. Its body is written by [`finish`], which knows the request's id.
@@ -49,11 +68,12 @@ pub(crate) struct ApiError {
     message: String,
     field: Option<String>,
     retry_after: Option<Duration>,
+    quota: Option<Box<QuotaDetail>>,
 }
 
 impl ApiError {
     fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), field: None, retry_after: None }
+        Self { status, code, message: message.into(), field: None, retry_after: None, quota: None }
     }
 
     fn at(mut self, field: impl Into<String>) -> Self {
@@ -76,6 +96,11 @@ impl ApiError {
 
     pub(crate) fn forbidden(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+    }
+
+    /// The key does not open this.
+    pub(crate) fn out_of_scope(scope: Scope) -> Self {
+        Self::forbidden(format!("the API key lacks the scope '{scope}', which this route needs"))
     }
 
     pub(crate) fn no_route() -> Self {
@@ -154,8 +179,13 @@ impl ApiError {
 
     /// What the client is told; `request_id` is that of the request or connection.
     pub(crate) fn into_detail(self, request_id: &str) -> ErrorDetail {
-        let Self { code, message, field, .. } = self;
-        ErrorDetail { code, message, field, request_id: request_id.to_owned() }
+        let Self { code, message, field, quota, .. } = self;
+        ErrorDetail { code, message, field, request_id: request_id.to_owned(), quota: quota.map(|quota| *quota) }
+    }
+
+    /// Status and code.
+    pub(crate) fn kind(&self) -> (StatusCode, &'static str) {
+        (self.status, self.code)
     }
 
     fn method_not_allowed(allowed: Option<&HeaderValue>) -> Self {
@@ -179,10 +209,28 @@ impl From<SubmitError> for ApiError {
             SubmitError::Refused(field) => field.into(),
             SubmitError::Draining => Self::unavailable("the server is shutting down"),
             SubmitError::Session(error) => error.into(),
+            SubmitError::OverQuota(error) => error.into(),
             SubmitError::Busy { retry_after, .. } | SubmitError::TooManySessions { retry_after, .. } => Self {
                 retry_after: Some(retry_after),
                 ..Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", error.to_string())
             },
+        }
+    }
+}
+
+impl From<OverQuota> for ApiError {
+    fn from(error: OverQuota) -> Self {
+        let message = error.to_string();
+        let detail = QuotaDetail {
+            name: error.quota,
+            limit: error.limit,
+            used: error.used,
+            resets_at: error.resets_at.map(|at| stamp_of(at.unix_timestamp(), 0)),
+        };
+        Self {
+            retry_after: Some(error.retry_after),
+            quota: Some(Box::new(detail)),
+            ..Self::new(StatusCode::TOO_MANY_REQUESTS, "quota_exceeded", message)
         }
     }
 }
@@ -269,7 +317,9 @@ pub(crate) fn finish(mut response: Response, request_id: &str) -> Response {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     if let Some(after) = error.retry_after {
-        headers.insert(header::RETRY_AFTER, after.as_secs().max(1).into());
+        // Not a moment before.
+        let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+        headers.insert(header::RETRY_AFTER, seconds.max(1).into());
     }
     let detail = ErrorBody { error: error.into_detail(request_id) };
     *response.body_mut() = Body::from(serde_json::to_vec(&detail).unwrap_or_default());

@@ -80,11 +80,11 @@ pub(crate) async fn create(
         ..body.value.clone()
     });
     let mut spec = body.value.validate_as(&template, &state.config.limits)?;
-    spec.owner = principal.tenant;
+    spec.owner = principal.tenant.clone();
     let attempt = key.with_body(body.sha256);
     let accepted = match job {
-        Some(request) => state.submit_job(&request, &spec, options, attempt).await?,
-        None => state.submit(spec, attempt).await?,
+        Some(request) => state.submit_job(&principal, &request, &spec, options, attempt).await?,
+        None => state.submit(&principal, spec, attempt).await?,
     };
     answer(&state, &accepted, mode, form).await
 }
@@ -275,6 +275,7 @@ pub(crate) async fn list(
     let [status, session_id, limit, cursor] = query.take(["status", "session_id", "limit", "cursor"])?;
     let limit = limit.map_or(Some(50), |text| text.parse().ok().filter(|limit| (1..=1000).contains(limit)));
     let filter = ListFilter {
+        owner: Some(principal.tenant.clone()),
         status: status.as_deref().map(parse_status).transpose()?,
         limit: limit.ok_or_else(|| ApiError::invalid("limit", "must be between 1 and 1000"))?,
         // What cannot be an id has no executions.

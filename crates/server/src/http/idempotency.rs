@@ -18,8 +18,7 @@ impl<S: Send + Sync> FromRequestParts<S> for KeyParam {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let Some(key) = parts.headers.get(HEADER).map(|key| key.as_bytes()) else { return Ok(Self(None)) };
-        let owner = parts.extensions.get::<Principal>().cloned().unwrap_or_default();
-        Self::of(&owner, parts.uri.path(), key)
+        Self::of(&Principal::of(parts)?, parts.uri.path(), key)
     }
 }
 

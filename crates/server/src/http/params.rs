@@ -9,17 +9,21 @@ use fumehood_engine::ids::{ExecutionId, SessionId};
 use fumehood_engine::session::Session;
 
 use super::Shared;
+use super::auth::Principal;
 use super::error::ApiError;
+use crate::ServerState;
 
-/// The `{id}` of a path; what cannot be an id is an unknown one.
+/// The `{id}` of a path to an execution of the asker's; what cannot be an id is an unknown one, and so is another tenant's.
 pub(crate) struct IdParam(pub(crate) ExecutionId);
 
-impl<S: Send + Sync> FromRequestParts<S> for IdParam {
+impl FromRequestParts<Shared> for IdParam {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(|error| wrong_path(&error))?;
-        ExecutionId::parse(&id).map(Self).ok_or_else(unknown_execution)
+    async fn from_request_parts(parts: &mut Parts, state: &Shared) -> Result<Self, ApiError> {
+        let id = named_id(parts, state).await?;
+        let id = ExecutionId::parse(&id).ok_or_else(unknown_execution)?;
+        state.own_execution(&Principal::of(parts)?, &id)?;
+        Ok(Self(id))
     }
 }
 
@@ -30,13 +34,46 @@ impl FromRequestParts<Shared> for SessionParam {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &Shared) -> Result<Self, ApiError> {
-        // There may be more in the path.
-        let path = Path::<Vec<(String, String)>>::from_request_parts(parts, state).await;
-        let Path(pairs) = path.map_err(|error| wrong_path(&error))?;
-        let id = pairs.iter().find(|(name, _)| name == "id").and_then(|(_, id)| SessionId::parse(id));
-        id.and_then(|id| state.engine.session(&id))
-            .map(Self)
-            .ok_or_else(|| ApiError::not_found("no session of this id is kept here"))
+        let id = named_id(parts, state).await?;
+        let session = state.own_session(&Principal::of(parts)?, &id);
+        session.map(Self).ok_or_else(|| ApiError::not_found("no session of this id is kept here"))
+    }
+}
+
+impl ServerState {
+    /// Refuses an execution that is kept here and not the asker's.
+    ///
+    /// # Errors
+    /// As if there were none.
+    pub(crate) fn own_execution(&self, asker: &Principal, id: &ExecutionId) -> Result<(), ApiError> {
+        match self.engine.owner_of(id) {
+            Some(owner) if owner != asker.tenant => Err(unknown_execution()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The session of this id, if it is the asker's.
+    pub(crate) fn own_session(&self, asker: &Principal, id: &str) -> Option<Arc<Session>> {
+        let session = SessionId::parse(id).and_then(|id| self.engine.session(&id))?;
+        (*session.owner() == asker.tenant).then_some(session)
+    }
+}
+
+/// The `{id}` of a path in which there may be more.
+async fn named_id(parts: &mut Parts, state: &Shared) -> Result<String, ApiError> {
+    let path = Path::<Vec<(String, String)>>::from_request_parts(parts, state).await;
+    let Path(pairs) = path.map_err(|error| wrong_path(&error))?;
+    Ok(pairs.into_iter().find(|(name, _)| name == "id").map(|(_, id)| id).unwrap_or_default())
+}
+
+/// The `{id}` of a path to a key or a tenant.
+pub(crate) struct NameParam(pub(crate) String);
+
+impl FromRequestParts<Shared> for NameParam {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Shared) -> Result<Self, ApiError> {
+        named_id(parts, state).await.map(Self)
     }
 }
 

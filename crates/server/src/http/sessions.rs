@@ -38,7 +38,7 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     let template = state.templates.find(&principal.tenant, body.value.template.as_deref()).await?;
     let spec = body.value.validate_as(template, &state.config.limits)?;
-    let (session, replayed) = state.open_session(spec, key.with_body(body.sha256)).await?;
+    let (session, replayed) = state.open_session(&principal, spec, key.with_body(body.sha256)).await?;
     let mut headers = HeaderMap::new();
     headers.insert(header::LOCATION, header_value(&format!("/v1/sessions/{}", session.id)));
     if replayed {
@@ -58,10 +58,15 @@ pub(crate) struct SessionPage {
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions",
     params(("state" = Option<SessionState>, Query, description = "Only those in this state")),
     responses((status = 200, description = "Sessions", body = SessionPage), Refusals))]
-pub(crate) async fn list(State(state): State<Shared>, query: Pairs) -> Result<Json<SessionPage>, ApiError> {
+pub(crate) async fn list(
+    State(state): State<Shared>,
+    principal: Principal,
+    query: Pairs,
+) -> Result<Json<SessionPage>, ApiError> {
     let [wanted] = query.take(["state"])?;
     let wanted = wanted.as_deref().map(parse_state).transpose()?;
-    let sessions = state.engine.sessions().into_iter().map(|session| session.info());
+    let own = state.engine.sessions().into_iter().filter(|session| *session.owner() == principal.tenant);
+    let sessions = own.map(|session| session.info());
     let sessions = sessions.filter(|session| wanted.is_none_or(|wanted| session.state == wanted)).collect();
     Ok(Json(SessionPage { sessions }))
 }
@@ -106,6 +111,7 @@ pub(crate) async fn delete(SessionParam(session): SessionParam) -> Json<SessionI
 pub(crate) async fn execute(
     State(state): State<Shared>,
     SessionParam(session): SessionParam,
+    principal: Principal,
     query: Pairs,
     headers: HeaderMap,
     key: KeyParam,
@@ -118,7 +124,7 @@ pub(crate) async fn execute(
     let options = JobOptions::within_session(&body.value)?;
     let spec = body.value.validate_within(&session.spec, &state.config.limits)?;
     let options = (mode == AnswerMode::Async).then_some(options);
-    let accepted = state.submit_to(&session, spec, wait, key.with_body(body.sha256), options).await?;
+    let accepted = state.submit_to(&principal, &session, spec, wait, key.with_body(body.sha256), options).await?;
     answer(&state, &accepted, mode, form).await
 }
 

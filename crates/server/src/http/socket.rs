@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
@@ -29,7 +28,6 @@ use super::body;
 use super::error::{ApiError, ErrorBody, ErrorDetail};
 use super::executions::StdinPiece;
 use super::idempotency::KeyParam;
-use super::observe::RequestId;
 use super::params::{SessionParam, unknown_execution};
 use crate::jobs::JobOptions;
 use crate::openapi::Refusals;
@@ -187,8 +185,7 @@ pub(crate) enum Told {
 pub(crate) async fn open(
     State(state): State<Shared>,
     SessionParam(session): SessionParam,
-    Extension(principal): Extension<Principal>,
-    Extension(RequestId(request_id)): Extension<RequestId>,
+    principal: Principal,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     let upgrade = upgrade.map_err(|error| ApiError::no_websocket(&error.body_text()))?;
@@ -197,7 +194,7 @@ pub(crate) async fn open(
     }
     let most = state.config.max_body_bytes;
     let upgrade = upgrade.max_message_size(most).max_frame_size(most);
-    Ok(upgrade.on_upgrade(move |socket| serve(socket, Talk { state, session, principal, request_id })))
+    Ok(upgrade.on_upgrade(move |socket| serve(socket, Talk { state, session, principal })))
 }
 
 /// One connection, from the client's side.
@@ -205,7 +202,6 @@ struct Talk {
     state: Shared,
     session: Arc<Session>,
     principal: Principal,
-    request_id: String,
 }
 
 /// Something for the half that writes.
@@ -253,7 +249,7 @@ impl Talk {
 
     async fn take(&self, text: &[u8]) -> Vec<Out> {
         let refused = |reference, error: ApiError| {
-            vec![Out::Say(Told::Error { reference, error: error.into_detail(&self.request_id) })]
+            vec![Out::Say(Told::Error { reference, error: error.into_detail(&self.principal.request_id) })]
         };
         let ask: Ask = match body::parse(text) {
             Ok(ask) => ask,
@@ -282,8 +278,10 @@ impl Talk {
                     None => KeyParam::none(),
                 };
                 let attempt = key.with_body(ask.idempotency_key.is_some().then(|| Sha256::digest(text).into()));
-                let accepted =
-                    self.state.submit_to(&self.session, spec, ask.wait.unwrap_or(true), attempt, None).await?;
+                let accepted = self
+                    .state
+                    .submit_to(&self.principal, &self.session, spec, ask.wait.unwrap_or(true), attempt, None)
+                    .await?;
                 let id = accepted.id.clone();
                 let events = match accepted.events {
                     Some(events) => events,

@@ -11,13 +11,17 @@ use fumehood_engine::ids::{ExecutionId, SessionId, TenantId};
 use fumehood_engine::session::Session;
 use fumehood_engine::spec::{ExecutionRequest, ExecutionSpec, SessionSpec};
 use fumehood_engine::{SubmitError, Ticket};
+use sha2::{Digest, Sha256};
 use tracing::Instrument;
 
+use super::auth::Principal;
 use super::error::ApiError;
 use super::params::unknown_execution;
 use crate::ServerState;
+use crate::config::hex;
 use crate::jobs::JobOptions;
 use crate::store::Attempt;
+use crate::tenancy::Deed;
 
 const EXECUTION_ID: HeaderName = HeaderName::from_static("x-execution-id");
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
@@ -58,22 +62,47 @@ pub(crate) fn header_value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
+/// What the audit log says of an execution that is accepted: its code by its hash, and itself where its tenant keeps it.
+struct Accepting {
+    policy: String,
+    hash: String,
+    code: Option<String>,
+}
+
+impl Accepting {
+    fn of(who: &Principal, spec: &ExecutionSpec) -> Self {
+        let code = who.account.settings().keep_code.then(|| spec.code.clone());
+        Self { policy: spec.policy.clone(), hash: hex(&Sha256::digest(&spec.code)), code }
+    }
+}
+
 /// How an execution comes into the engine: under a new id, or under the one it has on record.
 type Enter<'a> = &'a (dyn Fn(Option<&Execution>, ExecutionSpec) -> Result<Ticket, SubmitError> + Sync);
 
 impl ServerState {
+    /// Notes in the audit log what `who` did.
+    pub(crate) fn note(&self, who: &Principal, deed: Deed<'_>) {
+        self.tenancy.journal.note(who, deed);
+    }
+
     /// Submits `spec`, or finds the execution that the same request began before.
-    pub(crate) async fn submit(&self, spec: ExecutionSpec, attempt: Option<Attempt>) -> Result<Accepted, ApiError> {
+    pub(crate) async fn submit(
+        &self,
+        who: &Principal,
+        spec: ExecutionSpec,
+        attempt: Option<Attempt>,
+    ) -> Result<Accepted, ApiError> {
         let enter: Enter<'_> = &|draft, spec| match draft {
             None => self.engine.submit(spec),
             Some(draft) => self.engine.submit_as(draft.id.clone(), draft.created_at.clone(), Duration::ZERO, spec),
         };
-        self.submit_by(spec, None, attempt, None, enter).await
+        self.submit_by(who, spec, None, attempt, None, enter).await
     }
 
     /// The same for a session. With `options` its end is on record, and told, whatever becomes of this server.
     pub(crate) async fn submit_to(
         &self,
+        who: &Principal,
         session: &Session,
         spec: ExecutionSpec,
         wait: bool,
@@ -84,12 +113,13 @@ impl ServerState {
             None => self.engine.submit_to(session, spec, wait),
             Some(draft) => self.engine.submit_to_as(draft.id.clone(), session, spec, wait),
         };
-        self.submit_by(spec, Some(&session.id), attempt, options, enter).await
+        self.submit_by(who, spec, Some(&session.id), attempt, options, enter).await
     }
 
     /// Accepts a job that runs later, or finds the one that the same request made before.
     pub(crate) async fn submit_job(
         &self,
+        who: &Principal,
         request: &ExecutionRequest,
         spec: &ExecutionSpec,
         options: JobOptions,
@@ -102,6 +132,7 @@ impl ServerState {
             let made = self.jobs.accept(request, spec, options.clone(), attempt.clone()).await?;
             if let Some(draft) = made {
                 tracing::Span::current().record("execution_id", draft.id.as_str());
+                self.note_accepted(who, &draft.id, &Accepting::of(who, spec));
                 let owner = spec.owner.clone();
                 let id = draft.id.clone();
                 return Ok(Accepted { id, owner, events: None, draft: Some(draft), replayed: false });
@@ -113,10 +144,20 @@ impl ServerState {
     /// Opens a session, or finds the one that the same request opened before; and whether it was found.
     pub(crate) async fn open_session(
         &self,
-        spec: SessionSpec,
+        who: &Principal,
+        mut spec: SessionSpec,
         attempt: Option<Attempt>,
     ) -> Result<(Arc<Session>, bool), ApiError> {
-        let Some(attempt) = attempt else { return Ok((self.engine.open_session(spec)?, false)) };
+        spec.base.owner = who.tenant.clone();
+        let policy = spec.base.policy.clone();
+        let opened = |session: &Session| {
+            self.note(who, Deed::new("session.opened", session.id.as_str()).outcome("accepted").policy(&policy));
+        };
+        let Some(attempt) = attempt else {
+            let session = self.engine.open_session(spec)?;
+            opened(&session);
+            return Ok((session, false));
+        };
         let keys = self.store.idempotency();
         for _ in 0..LOOKS {
             if let Some(target) = self.earlier(&attempt).await? {
@@ -129,11 +170,12 @@ impl ServerState {
             }
             let id = self.engine.session_id();
             if keys.take(&attempt, id.as_str(), self.jobs.now_ms()).await? {
-                let opened = self.engine.open_session_as(id.clone(), spec);
-                if opened.is_err() {
-                    keys.forget(id.as_str()).await?;
+                let session = self.engine.open_session_as(id.clone(), spec);
+                match &session {
+                    Ok(session) => opened(session),
+                    Err(_) => keys.forget(id.as_str()).await?,
                 }
-                return Ok((opened?, false));
+                return Ok((session?, false));
             }
         }
         Err(ApiError::gone(
@@ -166,16 +208,18 @@ impl ServerState {
 
     async fn submit_by(
         &self,
-        spec: ExecutionSpec,
+        who: &Principal,
+        mut spec: ExecutionSpec,
         session: Option<&SessionId>,
         attempt: Option<Attempt>,
         options: Option<JobOptions>,
         enter: Enter<'_>,
     ) -> Result<Accepted, ApiError> {
-        let owner = spec.owner.clone();
+        let owner = who.tenant.clone();
+        spec.owner = owner.clone();
         if attempt.is_none() && options.is_none() {
             // The way of most executions: it waits for nothing but the engine.
-            let ticket = self.logged(spec, |spec| enter(None, spec))?;
+            let ticket = self.logged(who, spec, |spec| enter(None, spec))?;
             tracing::Span::current().record("execution_id", ticket.id.as_str());
             return Ok(Accepted::new(ticket, owner));
         }
@@ -189,7 +233,7 @@ impl ServerState {
             let pinned = self.jobs.pin(draft.clone(), &owner, callback.clone(), attempt.clone()).await?;
             let Some(job) = pinned else { continue };
             tracing::Span::current().record("execution_id", draft.id.as_str());
-            return match self.logged(spec, |spec| enter(Some(&draft), spec)) {
+            return match self.logged(who, spec, |spec| enter(Some(&draft), spec)) {
                 Ok(ticket) => {
                     self.jobs.follow_pinned(job, ticket.events.clone());
                     Ok(Accepted::new(ticket, owner))
@@ -203,13 +247,20 @@ impl ServerState {
         Err(busy_key())
     }
 
+    fn note_accepted(&self, who: &Principal, id: &ExecutionId, accepting: &Accepting) {
+        let deed = Deed::new("execution.accepted", id.as_str()).outcome("accepted").policy(&accepting.policy);
+        self.note(who, deed.code(accepting.hash.clone(), accepting.code.as_deref()));
+    }
+
     fn logged(
         &self,
+        who: &Principal,
         spec: ExecutionSpec,
         submit: impl FnOnce(ExecutionSpec) -> Result<Ticket, SubmitError>,
     ) -> Result<Ticket, ApiError> {
-        let code = self.config.log_code.then(|| spec.code.clone());
+        let (code, accepting) = (self.config.log_code.then(|| spec.code.clone()), Accepting::of(who, &spec));
         let ticket = submit(spec)?;
+        self.note_accepted(who, &ticket.id, &accepting);
         if let Some(code) = code {
             log_content(&ticket.id, &code, &ticket.events);
         }

@@ -9,13 +9,14 @@ use axum::response::Response;
 use bytes::Bytes;
 use fumehood_engine::event::{Event, EventBody};
 use fumehood_engine::execution::{Execution, JsonText, Members, Notice, Outcome, Status};
-use fumehood_engine::ids::{ExecutionId, SessionId};
+use fumehood_engine::ids::ExecutionId;
 use fumehood_engine::spec::{ExecutionRequest, ExecutionSpec, FieldError, LimitPolicy, SessionSpec};
 use futures::{Stream, StreamExt, future};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Shared;
+use super::auth::Principal;
 use super::body::{self, JsonBody};
 use super::error::ApiError;
 use super::idempotency::KeyParam;
@@ -158,21 +159,22 @@ fn error_text(execution: &Execution) -> Option<String> {
 )]
 pub(crate) async fn exec(
     State(state): State<Shared>,
+    principal: Principal,
     key: KeyParam,
     body: JsonBody<ExecRequest>,
 ) -> Result<Response, ApiError> {
     let wanted = body.value.wanted();
     let session = match &body.value.session_id {
         None => None,
-        Some(id) => Some(SessionId::parse(id).and_then(|id| state.engine.session(&id)).ok_or_else(|| {
+        Some(id) => Some(state.own_session(&principal, id).ok_or_else(|| {
             ApiError::invalid("session_id", "names no session that is kept here; POST /v1/sessions opens one")
         })?),
     };
     let spec = body.value.validate(&state.config.limits, session.as_ref().map(|session| &session.spec))?;
     let attempt = key.with_body(body.sha256);
     let accepted = match &session {
-        Some(session) => state.submit_to(session, spec, true, attempt, None).await?,
-        None => state.submit(spec, attempt).await?,
+        Some(session) => state.submit_to(&principal, session, spec, true, attempt, None).await?,
+        None => state.submit(&principal, spec, attempt).await?,
     };
     Ok(streamed("text/plain; charset=utf-8", accepted.headers(), chunks(state.jobs.told(&accepted, 0), wanted)))
 }
@@ -192,10 +194,11 @@ pub(crate) async fn exec(
 )]
 pub(crate) async fn exec_v1(
     state: State<Shared>,
+    principal: Principal,
     key: KeyParam,
     body: JsonBody<ExecRequest>,
 ) -> Result<Response, ApiError> {
-    exec(state, key, body).await
+    exec(state, principal, key, body).await
 }
 
 /// One chunk of whole tags for each event.

@@ -21,6 +21,7 @@ use super::sessions::flag;
 use super::submit::{REPLAYED, header_value};
 use crate::openapi::Refusals;
 use crate::templates::{Applied, Mode, Written};
+use crate::tenancy::Deed;
 
 /// The `{name}` of a path.
 type NameParam = Result<Path<String>, axum::extract::rejection::PathRejection>;
@@ -62,6 +63,7 @@ pub(crate) async fn create(
         let made = format!("{}@{}", written.info.name, written.info.version);
         state.store.idempotency().take(&attempt, &made, state.jobs.now_ms()).await?;
     }
+    note(&state, &principal, &written, dry);
     Ok(answer(written, dry))
 }
 
@@ -128,6 +130,7 @@ pub(crate) async fn replace(
         return Err(FieldError::new("name", message).into());
     }
     let written = state.templates.write(&principal.tenant, body.value, &author(&principal), Mode::Replace, dry).await?;
+    note(&state, &principal, &written, dry);
     Ok(answer(written, dry))
 }
 
@@ -148,6 +151,7 @@ pub(crate) async fn remove(
     let name = name_of(name)?;
     let users = open_sessions(&state, &principal.tenant, &name);
     state.templates.delete(&principal.tenant, &name, force, users).await?;
+    state.note(&principal, Deed::new("template.removed", &name));
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -172,6 +176,18 @@ fn location(info: &TemplateInfo) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(header::LOCATION, header_value(&format!("/v1/templates/{}@{}", info.name, info.version)));
     headers
+}
+
+/// Notes a version that was made in the audit log.
+fn note(state: &Shared, principal: &Principal, Written { info, applied }: &Written, dry: bool) {
+    let action = match applied {
+        Applied::Created(_) => "template.created",
+        Applied::Changed(_) => "template.changed",
+        _ => return,
+    };
+    if !dry {
+        state.note(principal, Deed::new(action, &format!("{}@{}", info.name, info.version)));
+    }
 }
 
 fn answer(written: Written, dry: bool) -> Response {

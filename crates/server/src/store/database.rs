@@ -317,6 +317,7 @@ impl Database {
 const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "executions", include_str!("migrations/0001_executions.sql")),
     (2, "jobs", include_str!("migrations/0002_jobs.sql")),
+    (3, "tenants", include_str!("migrations/0003_tenants.sql")),
     (4, "templates", include_str!("migrations/0004_templates.sql")),
     (5, "queue", include_str!("migrations/0005_queue.sql")),
     (6, "blobs", include_str!("migrations/0006_blobs.sql")),

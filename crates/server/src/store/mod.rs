@@ -12,22 +12,30 @@ use std::sync::Arc;
 
 use time::OffsetDateTime;
 
+mod audit;
 mod blobs;
 mod columns;
 mod database;
 mod executions;
 mod idempotency;
 mod jobs;
+mod keys;
 mod templates;
+mod tenants;
+mod usage;
 mod webhooks;
 
+pub use audit::{AuditEntry, AuditFilter, AuditLog};
 pub use blobs::{BlobPlace, BlobRef, Blobs, S3Config};
 pub use columns::Columns;
 pub use database::{Attempts, Database, DatabaseConfig, Kind, StoreError};
 pub use executions::{ExecutionFilter, Executions, KeptExecution};
 pub use idempotency::{Attempt, Earlier, Idempotency};
 pub use jobs::{End, Job, Jobs, Mine, NewJob, Waiting};
+pub use keys::{Key, KeyId, Keys, Scope, Scopes, Token};
 pub use templates::{NewTemplate, StoredTemplate, TemplateStore};
+pub use tenants::{Quotas, Tenant, TenantSettings, Tenants};
+pub use usage::{Usage, UsageCounters};
 pub use webhooks::{Webhook, Webhooks};
 
 /// Everything that is kept, by repository. Cheap to clone.
@@ -85,6 +93,30 @@ impl Store {
     #[must_use]
     pub fn templates(&self) -> Arc<dyn TemplateStore> {
         Arc::<Database>::clone(&self.database)
+    }
+
+    /// Who owns things.
+    #[must_use]
+    pub fn tenants(&self) -> &dyn Tenants {
+        &*self.database
+    }
+
+    /// API keys.
+    #[must_use]
+    pub fn keys(&self) -> &dyn Keys {
+        &*self.database
+    }
+
+    /// What tenants used.
+    #[must_use]
+    pub fn usage(&self) -> &dyn UsageCounters {
+        &*self.database
+    }
+
+    /// Who did what.
+    #[must_use]
+    pub fn audit(&self) -> &dyn AuditLog {
+        &*self.database
     }
 
     /// The database under it.

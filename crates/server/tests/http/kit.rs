@@ -38,6 +38,8 @@ fn store(folder: &Path) -> Store {
 pub(crate) struct Server {
     pub(crate) router: Router,
     pub(crate) engine: Engine,
+    pub(crate) state: Arc<ServerState>,
+    pub(crate) store: Store,
     backend: Arc<Scripted>,
     _data: TempDir,
 }
@@ -79,13 +81,23 @@ impl Server {
 
     pub(crate) fn with(change: impl FnOnce(&mut ServerConfig, &mut EngineConfig)) -> Self {
         let data = tempfile::tempdir().unwrap();
+        let store = store(data.path());
+        Self::at(data, store, change)
+    }
+
+    /// One more server on a database.
+    pub(crate) fn on(store: Store, change: impl FnOnce(&mut ServerConfig, &mut EngineConfig)) -> Self {
+        Self::at(tempfile::tempdir().unwrap(), store, change)
+    }
+
+    fn at(data: TempDir, store: Store, change: impl FnOnce(&mut ServerConfig, &mut EngineConfig)) -> Self {
         let mut config = ServerConfig::default();
         let mut engine_config = EngineConfig::new(data.path());
         change(&mut config, &mut engine_config);
         let backend = Arc::new(Scripted::default());
         let engine = Engine::new(engine_config, backend.clone(), Arc::new(SystemClock), Arc::new(UlidSource)).unwrap();
-        let router = router(ServerState::new(config, engine.clone(), recorder(), store(data.path())));
-        Self { router, engine, backend, _data: data }
+        let state = ServerState::new(config, engine.clone(), recorder(), store.clone());
+        Self { router: router(Arc::clone(&state)), engine, state, store, backend, _data: data }
     }
 
     pub(crate) fn sandboxes_started(&self) -> usize {

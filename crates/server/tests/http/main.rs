@@ -8,4 +8,5 @@ mod operations;
 mod refusals;
 mod tablemind;
 mod templates;
+mod tenants;
 mod wire;

@@ -7,4 +7,5 @@ mod rig;
 mod s3;
 mod schema;
 mod templates;
+mod tenants;
 mod values;

@@ -127,6 +127,10 @@ class Busy(ApiError):
     """The queue, or the number of sessions, is full. Came again and again, `retry_after_s` apart."""
 
 
+class QuotaExceeded(Busy):
+    """A quota of the tenant is used up; the message says which, how much and until when. `retry_after_s` may be hours."""
+
+
 class Unavailable(ApiError):
     """The server is shutting down or cannot run code at the moment."""
 
@@ -153,6 +157,7 @@ _BY_CODE: Mapping[str, type[ApiError]] = {
     "conflict": Conflict,
     "gone": SessionGone,
     "too_many_requests": Busy,
+    "quota_exceeded": QuotaExceeded,
     "unavailable": Unavailable,
     "payload_too_large": PayloadTooLarge,
     "insufficient_storage": DiskFull,
