@@ -105,7 +105,7 @@ async fn another_tenants_object_is_a_404_on_every_route() {
     let server = guarded();
     let (mine, other) = (with_tenant(&server, "mine", json!({})).await, with_tenant(&server, "other", json!({})).await);
     let script = json!([{"file": "a", "content": "secret"}]).to_string();
-    let run = send(&server, &mine, "/v1/executions", &json!({"code": script, "artifacts": ["*"]})).await.json();
+    let run = send(&server, &mine, "/v1/executions", &json!({"code": script, "collect": ["*"]})).await.json();
     let session = send(&server, &mine, "/v1/sessions", &json!({})).await.json();
     let operator = key(&server, "default", &[Scope::Admin]).await;
 
