@@ -79,7 +79,6 @@ impl fmt::Debug for QueueConfig {
     }
 }
 
-
 /// A job by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuedJob {

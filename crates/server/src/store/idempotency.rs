@@ -42,10 +42,8 @@ impl Idempotency {
     pub async fn find(&self, attempt: &Attempt) -> Result<Option<Earlier>, StoreError> {
         let text = "SELECT body, target FROM idempotency WHERE id = ?";
         let row = self.database.query(text).bind(hex(&attempt.key)).fetch_optional(self.database.pool()).await?;
-        row.map(|row| {
-            Ok(Earlier { same_body: row.text("body")? == hex(&attempt.body), target: row.text("target")? })
-        })
-        .transpose()
+        row.map(|row| Ok(Earlier { same_body: row.text("body")? == hex(&attempt.body), target: row.text("target")? }))
+            .transpose()
     }
 
     /// Takes the key for `target`; `false` when it is taken.

@@ -308,7 +308,9 @@ impl Jobs {
         let query = self.database.query(&text).bind(after.to_owned()).bind(before_ms);
         let rows = query.fetch_all(self.database.pool()).await?;
         rows.iter()
-            .map(|row| Ok((executions::execution_id(row, "id", TABLE)?, owner(row)?, priority(row.number("priority")?))))
+            .map(|row| {
+                Ok((executions::execution_id(row, "id", TABLE)?, owner(row)?, priority(row.number("priority")?)))
+            })
             .collect()
     }
 
