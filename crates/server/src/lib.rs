@@ -72,13 +72,7 @@ impl ServerState {
     ) -> Arc<Self> {
         let (limits, jobs) = (config.limits.clone(), config.jobs.clone());
         let templates = Arc::new(Templates::new(store.templates(), engine.clone(), limits.clone()));
-        let means = jobs::Means {
-            engine: engine.clone(),
-            store: store.clone(),
-            queue,
-            templates: Arc::clone(&templates),
-            limits,
-        };
+        let means = jobs::Means { engine: engine.clone(), store: store.clone(), queue, templates: Arc::clone(&templates), limits };
         let jobs = Jobs::new(means, jobs, config.log_code);
         jobs.start();
         tokio::spawn(webhook::deliver(store.clone(), Arc::clone(&jobs), config.webhooks.clone()));

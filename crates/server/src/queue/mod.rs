@@ -79,6 +79,7 @@ impl fmt::Debug for QueueConfig {
     }
 }
 
+
 /// A job by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuedJob {
