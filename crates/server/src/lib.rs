@@ -78,15 +78,16 @@ impl ServerState {
     ) -> Arc<Self> {
         let (limits, jobs) = (config.limits.clone(), config.jobs.clone());
         let templates = Arc::new(Templates::new(store.templates(), engine.clone(), limits.clone()));
+        // Before anything runs: what begins is in the books.
+        let tenancy = Tenancy::start(&store, &engine, config.audit_keep_days);
         let means = jobs::Means {
             engine: engine.clone(),
             store: store.clone(),
             queue,
             templates: Arc::clone(&templates),
             limits,
+            ledger: Arc::clone(&tenancy.ledger),
         };
-        // Before anything runs: what begins is in the books.
-        let tenancy = Tenancy::start(&store, &engine, config.audit_keep_days);
         let jobs = Jobs::new(means, jobs, config.log_code);
         jobs.start();
         tokio::spawn(webhook::deliver(store.clone(), Arc::clone(&jobs), config.webhooks.clone()));

@@ -22,7 +22,7 @@ impl FromRequestParts<Shared> for IdParam {
     async fn from_request_parts(parts: &mut Parts, state: &Shared) -> Result<Self, ApiError> {
         let id = named_id(parts, state).await?;
         let id = ExecutionId::parse(&id).ok_or_else(unknown_execution)?;
-        state.own_execution(&Principal::of(parts)?, &id)?;
+        state.own_execution(&Principal::of(parts)?, &id).await?;
         Ok(Self(id))
     }
 }
@@ -41,15 +41,16 @@ impl FromRequestParts<Shared> for SessionParam {
 }
 
 impl ServerState {
-    /// Refuses an execution that is kept here and not the asker's.
+    /// Refuses an execution that is not the asker's, wherever it is kept.
     ///
     /// # Errors
-    /// As if there were none.
-    pub(crate) fn own_execution(&self, asker: &Principal, id: &ExecutionId) -> Result<(), ApiError> {
-        match self.engine.owner_of(id) {
-            Some(owner) if owner != asker.tenant => Err(unknown_execution()),
-            _ => Ok(()),
-        }
+    /// As if there were none; and when the storage, which would know, is away.
+    pub(crate) async fn own_execution(&self, asker: &Principal, id: &ExecutionId) -> Result<(), ApiError> {
+        let owner = match self.engine.owner_of(id) {
+            Some(owner) => Some(owner),
+            None => self.jobs.find(id, None).await?.map(|kept| kept.owner),
+        };
+        if owner.is_some_and(|owner| owner == asker.tenant) { Ok(()) } else { Err(unknown_execution()) }
     }
 
     /// The session of this id, if it is the asker's.

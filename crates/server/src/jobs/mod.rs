@@ -28,6 +28,7 @@ use crate::http::error::ApiError;
 use crate::queue::{Queue, QueuedJob, TakenJob};
 use crate::store::{Attempt, End, Job, KeptExecution, NewJob, Store, StoreError, milliseconds_of};
 use crate::templates::{TemplateError, Templates};
+use crate::tenancy::Ledger;
 
 mod options;
 mod records;
@@ -82,6 +83,7 @@ pub(crate) struct Means {
     pub(crate) queue: Arc<dyn Queue>,
     pub(crate) templates: Arc<Templates>,
     pub(crate) limits: LimitPolicy,
+    pub(crate) ledger: Arc<Ledger>,
 }
 
 /// The jobs of one server.
@@ -92,6 +94,7 @@ pub(crate) struct Jobs {
     templates: Arc<Templates>,
     config: JobsConfig,
     limits: LimitPolicy,
+    ledger: Arc<Ledger>,
     log_code: bool,
     /// Those that this server has begun and whose end is not on record yet.
     local: Mutex<HashMap<ExecutionId, Local>>,
@@ -133,7 +136,7 @@ struct Depth {
 
 impl Jobs {
     pub(crate) fn new(means: Means, config: JobsConfig, log_code: bool) -> Arc<Self> {
-        let Means { engine, store, queue, templates, limits } = means;
+        let Means { engine, store, queue, templates, limits, ledger } = means;
         Arc::new(Self {
             engine,
             store,
@@ -141,6 +144,7 @@ impl Jobs {
             templates,
             config,
             limits,
+            ledger,
             log_code,
             local: Mutex::default(),
             unwritable: Mutex::default(),

@@ -169,10 +169,12 @@ impl Jobs {
         id: &ExecutionId,
         owner: Option<&TenantId>,
     ) -> Result<Option<KeptExecution>, StoreError> {
-        if let Some(execution) = self.engine.get(id) {
+        if let Some((execution, whose)) = self.engine.get(id).zip(self.engine.owner_of(id)) {
+            if owner.is_some_and(|owner| *owner != whose) {
+                return Ok(None);
+            }
             if !execution.status.is_final() || !self.local.lock().contains_key(id) {
-                let owner = owner.cloned().unwrap_or_default();
-                return Ok(Some(KeptExecution { owner, execution, whole: None }));
+                return Ok(Some(KeptExecution { owner: whose, execution, whole: None }));
             }
             self.recorded(id).await;
         }

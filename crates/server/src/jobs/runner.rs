@@ -23,6 +23,8 @@ const NO_PLACE: Duration = Duration::from_millis(20);
 const EMPTY: Duration = Duration::from_secs(1);
 /// What the engine has no room for after all is tried again after so long.
 const CROWDED: Duration = Duration::from_millis(200);
+/// A job whose tenant is at a quota is looked at again after so long at the latest: the operator may have raised it.
+const LONGEST_REST: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(jobs: Arc<Jobs>) {
     let mut pause = PAUSE;
@@ -151,6 +153,12 @@ impl Jobs {
             Ok(spec) => spec,
             Err(why) => return self.refuse(&job, why).await,
         };
+        // Its quotas are asked when it enters the engine.
+        match self.ledger.open(&job.owner).await {
+            Ok(Some(_)) => {}
+            Ok(None) => return self.refuse(&job, format!("there is no tenant {} any more", job.owner)).await,
+            Err(_) => return self.give_back(&job).await,
+        }
         let code = self.log_code.then(|| spec.code.clone());
         let waited = Duration::from_millis(u64::try_from(self.now_ms() - job.created_ms).unwrap_or(0));
         match self.engine.submit_as(job.id.clone(), stamp(job.created_ms), waited, spec) {
@@ -162,6 +170,10 @@ impl Jobs {
                 self.changed.notify_waiters();
             }
             Err(SubmitError::Refused(error)) => self.refuse(&job, error.to_string()).await,
+            // As long as others are served: it comes again when the quota may have room.
+            Err(SubmitError::OverQuota(quota)) => {
+                self.give_back_for(&job, quota.retry_after.clamp(CROWDED, LONGEST_REST)).await;
+            }
             Err(_) => self.give_back(&job).await,
         }
     }
@@ -188,6 +200,11 @@ impl Jobs {
 
     /// Gives back a job that was begun on record and not in the engine.
     async fn give_back(&self, job: &Job) {
+        self.give_back_for(job, CROWDED).await;
+    }
+
+    /// The same; nobody takes it again before `rest` is over.
+    async fn give_back_for(&self, job: &Job, rest: Duration) {
         let JobState::Begun { attempt, .. } = job.state else { return };
         let next = accept(&job.state, &JobRequest::GiveBack { worker: &self.config.worker, attempt }, job.max_attempts);
         if let Ok(next) = next {
@@ -198,7 +215,7 @@ impl Jobs {
             }
         }
         if let Some(taken) = self.forget_local(&job.id) {
-            self.put_back(&taken, CROWDED).await;
+            self.put_back(&taken, rest).await;
         }
     }
 

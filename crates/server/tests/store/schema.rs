@@ -4,8 +4,8 @@ use fumehood_server::store::{Columns as _, Database, StoreError};
 
 use crate::on_every_database;
 
-const ONE: &str = "INSERT INTO executions (id, tenant, template, status, code_hash, created_ms, document, size_bytes)
-    VALUES (?, 'default', 'python', 'completed', 'ab', 1700000000000, ?, 17)";
+const ONE: &str = "INSERT INTO executions (id, tenant, status, created_ms, document, size_bytes)
+    VALUES (?, 'default', 'completed', 1700000000000, ?, 17)";
 
 on_every_database! {
     /// Opening it twice, and twice at once, is as good as once.
