@@ -63,9 +63,9 @@ impl Tenancy {
     /// Begins to write. Must be called on a tokio runtime.
     pub(crate) fn start(store: &Store, engine: &Engine, audit_keep_days: Option<u64>) -> Self {
         let clock = engine.clock();
-        let keys = KeyRing::new(store.clone(), Arc::clone(&clock));
-        let ledger = Arc::new(Ledger::new(store.clone(), Arc::clone(&clock)));
-        let journal = Arc::new(Journal::new(store.clone(), Arc::clone(&clock)));
+        let keys = KeyRing::new(store.clone(), Arc::clone(clock));
+        let ledger = Arc::new(Ledger::new(store.clone(), Arc::clone(clock)));
+        let journal = Arc::new(Journal::new(store.clone(), Arc::clone(clock)));
         engine.keep_books(Arc::new(Books { ledger: Arc::clone(&ledger), journal: Arc::clone(&journal) }));
         let stop = CancellationToken::new();
         let writer = Writer {
