@@ -47,7 +47,8 @@ pub fn http(data: &[u8]) {
         let config = EngineConfig::new(folder.path());
         let engine = Engine::new(config, Arc::new(Barren), Arc::new(SystemClock), Arc::new(Counted::default()));
         let server = ServerConfig { max_body_bytes: 64 << 10, ..ServerConfig::default() };
-        let store = Store::open(&DatabaseConfig::transient()).await.expect("a database");
+        let store = Store::open(&DatabaseConfig::sqlite(&folder.path().join("fumehood.db"))).await;
+        let store = store.expect("a database");
         let router = router(ServerState::new(server, engine.expect("an engine"), METRICS.clone(), store));
         let mut source = Source::new(data);
         for _ in 0..4 {

@@ -94,8 +94,9 @@ fn a_job_and_what_became_of_others_survive_a_sudden_end() {
     assert_eq!((&page["text"], &page["total"]), (&json!("xxxxx"), &json!(3001)));
     let file = server.request("GET", &format!("/v1/executions/{done}/artifacts/a%20b.csv"), None);
     assert_eq!(file, (200, b"1,2".to_vec()));
-    let events = server.request("GET", &format!("/v1/executions/{done}/events"), None).1;
-    let events = String::from_utf8(events).unwrap();
+    let events = format!("{}/v1/executions/{done}/events", server.url);
+    let events = ureq::get(events).header("accept", "text/event-stream").call().unwrap().body_mut().read_to_string();
+    let events = events.unwrap();
     assert_eq!((events.matches("event: ").count(), events.matches("event: result").count()), (1, 1), "{events}");
     let all = server.get("/v1/executions?limit=100").1;
     let mut ids: Vec<_> = all["executions"].as_array().unwrap().iter().map(|e| e["id"].as_str().unwrap()).collect();

@@ -133,32 +133,33 @@ pub enum ResultFormat {
 }
 
 /// Limits as a caller may state them; what is absent gets the default.
+// No field says `default`: serde would then read an empty array as an object without fields.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsRequest {
     /// Memory of all processes together, files in the workspace included.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mb: Option<i64>,
     /// Processor time per wall-clock time, in cores.
-    #[serde(default, alias = "cpus", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "cpus", skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
     /// Processes and threads.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<i64>,
     /// All files of the sandbox.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_mb: Option<i64>,
     /// Largest single file; the disk limit by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub file_size_mb: Option<i64>,
     /// Open descriptors of one process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub open_files: Option<i64>,
     /// Output kept per stream.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub output_kb: Option<i64>,
     /// Whether there is a network. Only `false` for now: no sandbox has any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<bool>,
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Storage {
     /// Executions kept on record; of more the oldest are removed, with their files.
     pub(crate) keep_executions: u64,
     /// A bucket for large content: `s3://BUCKET/PREFIX?region=…&endpoint=…`; `endpoint` for services other than AWS. Default: the folder `blobs` below
-    /// `data_dir`.
+    /// `data_dir`. Checked, and not used yet: nothing is kept there so far.
     pub(crate) blobs: Option<String>,
     /// Access key for it; without one the machine's role is asked for.
     pub(crate) blobs_access_key: Option<Secret>,

@@ -35,12 +35,6 @@ impl DatabaseConfig {
         let path = file.display().to_string().replace('%', "%25").replace('?', "%3F").replace('#', "%23");
         Self { url: format!("sqlite://{path}?mode=rwc"), connections: 4 }
     }
-
-    /// SQLite in memory: nothing outlives the pool.
-    #[must_use]
-    pub fn transient() -> Self {
-        Self { url: "sqlite::memory:".to_owned(), connections: 1 }
-    }
 }
 
 /// Dialects.
@@ -212,7 +206,7 @@ impl Database {
         let pool = AnyPoolOptions::new()
             .max_connections(config.connections.max(1))
             .acquire_timeout(PATIENCE)
-            // One in memory would end with its connection.
+            // A file is closed by nobody but us.
             .idle_timeout((kind != Kind::Sqlite).then_some(IDLE))
             .max_lifetime((kind != Kind::Sqlite).then_some(LIFETIME))
             .after_connect(move |connection, _| {

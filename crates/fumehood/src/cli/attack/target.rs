@@ -51,6 +51,8 @@ pub(super) struct Target {
     served: tokio::task::JoinHandle<()>,
     /// Executions that were to be forks.
     asked_to_fork: AtomicU64,
+    /// Where its database is.
+    _scratch: tempfile::TempDir,
 }
 
 /// An answer of the server.
@@ -109,10 +111,19 @@ impl Target {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on 127.0.0.1")?;
         let address = listener.local_addr()?;
         let stop = CancellationToken::new();
-        let store = Store::open(&DatabaseConfig::transient()).await?;
+        let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let store = Store::open(&DatabaseConfig::sqlite(&scratch.path().join("fumehood.db"))).await?;
         let router = router(ServerState::new(server, engine.clone(), metrics, store));
         let served = tokio::spawn(fumehood_server::serve(listener, router, stop.clone()));
-        Ok(Self { address, key: key.to_owned(), stop, engine, served, asked_to_fork: AtomicU64::new(0) })
+        Ok(Self {
+            address,
+            key: key.to_owned(),
+            stop,
+            engine,
+            served,
+            asked_to_fork: AtomicU64::new(0),
+            _scratch: scratch,
+        })
     }
 
     /// Ends it with all that runs in it.
