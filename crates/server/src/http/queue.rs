@@ -1,4 +1,4 @@
-//! `/v1/queue`: jobs that wait, run, or are dead; for the operator.
+//! `/v1/queue`: jobs of the asker's tenant that wait, run, or are dead; for operators, of all.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,8 +10,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Shared;
+use super::auth::Principal;
 use super::error::{ApiError, ErrorBody};
-use super::params::{IdParam, Pairs};
+use super::params::{NameParam, Pairs, unknown_execution};
 use crate::jobs::state::JobState;
 use crate::openapi::Refusals;
 use crate::store::Job;
@@ -69,22 +70,29 @@ pub(crate) struct JobPage {
     jobs: Vec<JobEntry>,
 }
 
-async fn page(state: &Shared, query: Pairs, dead: bool) -> Result<Json<JobPage>, ApiError> {
+async fn page(state: &Shared, principal: &Principal, query: Pairs, dead: bool) -> Result<Json<JobPage>, ApiError> {
     let [tenant, limit] = query.take(["tenant", "limit"])?;
     let limit = limit.map_or(Some(100), |text| text.parse().ok().filter(|limit| (1..=1000).contains(limit)));
     let limit = limit.ok_or_else(|| ApiError::invalid("limit", "must be between 1 and 1000"))?;
-    let tenant = tenant.map(|text| TenantId::parse(&text).ok_or_else(|| ApiError::invalid("tenant", "is no tenant")));
-    let jobs = state.jobs.list(tenant.transpose()?.as_ref(), dead, limit).await?;
+    let tenant = match tenant {
+        None if principal.is_operator() => None,
+        named => Some(principal.tenant_named(named.as_deref())?),
+    };
+    let jobs = state.jobs.list(tenant.as_ref(), dead, limit).await?;
     Ok(Json(JobPage { jobs: jobs.into_iter().map(JobEntry::from).collect() }))
 }
 
-/// Jobs that wait and run, on every server of this database.
+/// Jobs of the asker's tenant that wait and run, on every server of this database; for operators, of all or of one.
 #[utoipa::path(get, path = "/v1/queue", tag = "operations",
     params(("tenant" = Option<String>, Query, description = "Only those of this tenant"),
         ("limit" = Option<u16>, Query, description = "At most so many, 1 to 1000; 100 by default", minimum = 1, maximum = 1000)),
     responses((status = 200, description = "Jobs", body = JobPage), Refusals))]
-pub(crate) async fn list(State(state): State<Shared>, query: Pairs) -> Result<Json<JobPage>, ApiError> {
-    page(&state, query, false).await
+pub(crate) async fn list(
+    State(state): State<Shared>,
+    principal: Principal,
+    query: Pairs,
+) -> Result<Json<JobPage>, ApiError> {
+    page(&state, &principal, query, false).await
 }
 
 /// Jobs whose server went away and that may not be begun again: their executions are `lost`.
@@ -92,8 +100,12 @@ pub(crate) async fn list(State(state): State<Shared>, query: Pairs) -> Result<Js
     params(("tenant" = Option<String>, Query, description = "Only those of this tenant"),
         ("limit" = Option<u16>, Query, description = "At most so many, 1 to 1000; 100 by default", minimum = 1, maximum = 1000)),
     responses((status = 200, description = "Jobs", body = JobPage), Refusals))]
-pub(crate) async fn dead(State(state): State<Shared>, query: Pairs) -> Result<Json<JobPage>, ApiError> {
-    page(&state, query, true).await
+pub(crate) async fn dead(
+    State(state): State<Shared>,
+    principal: Principal,
+    query: Pairs,
+) -> Result<Json<JobPage>, ApiError> {
+    page(&state, &principal, query, true).await
 }
 
 /// Has a dead job tried again, as if it had never been begun. Its execution waits again, under the same id.
@@ -103,8 +115,12 @@ pub(crate) async fn dead(State(state): State<Shared>, query: Pairs) -> Result<Js
         (status = 409, description = "It is not dead, or its request is not on record (`conflict`)", body = ErrorBody), Refusals))]
 pub(crate) async fn retry(
     State(state): State<Shared>,
-    IdParam(id): IdParam,
+    principal: Principal,
+    NameParam(id): NameParam,
 ) -> Result<(StatusCode, Json<JobEntry>), ApiError> {
+    let id = ExecutionId::parse(&id).ok_or_else(unknown_execution)?;
+    let whose = if principal.is_operator() { None } else { Some(&principal.tenant) };
+    state.jobs.find(&id, whose).await?.ok_or_else(unknown_execution)?;
     match state.jobs.revive(&id).await? {
         Some(job) => Ok((StatusCode::ACCEPTED, Json(job.into()))),
         None => Err(ApiError::conflict("no dead job of this id can be tried again; GET /v1/queue/dead lists them")),

@@ -165,6 +165,30 @@ async fn another_tenants_object_is_a_404_on_every_route() {
 }
 
 #[tokio::test]
+async fn the_queue_shows_a_tenant_its_own_jobs_and_operators_all() {
+    let server = guarded();
+    let of = async |name: &str| {
+        let run = with_tenant(&server, name, json!({})).await;
+        let job = hang(&server, &run).await.json()["id"].clone();
+        (key(&server, name, &[Scope::Admin]).await, job)
+    };
+    let ((mine, my_job), (_, other_job)) = (of("mine").await, of("other").await);
+    let operator = key(&server, "default", &[Scope::Admin]).await;
+    let seen = async |key: &str, path: &str| {
+        let jobs = get(&server, key, path).await.json()["jobs"].clone();
+        let ids = jobs.as_array().unwrap_or_else(|| panic!("{jobs}")).iter();
+        ids.map(|job| job["execution_id"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(&mine, "/v1/queue").await, [my_job.clone()]);
+    assert_eq!(seen(&operator, "/v1/queue").await, [my_job, other_job.clone()]);
+    assert_eq!(seen(&operator, "/v1/queue?tenant=other").await, [other_job.clone()]);
+    assert!(get(&server, &mine, "/v1/queue?tenant=other").await.status.is_client_error());
+    let retry = format!("/v1/queue/{}/retry", other_job.as_str().unwrap());
+    assert_eq!(ask(&server, &mine, "POST", &retry).await.refusal().0, 404);
+    assert_eq!(ask(&server, &operator, "POST", &retry).await.refusal().0, 409, "it is not dead");
+}
+
+#[tokio::test]
 async fn idempotency_keys_of_tenants_are_apart() {
     let server = guarded();
     let (one, two) = (with_tenant(&server, "one", json!({})).await, with_tenant(&server, "two", json!({})).await);
