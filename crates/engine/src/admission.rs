@@ -91,6 +91,12 @@ impl Admission {
         Self(Arc::new(Mutex::new(State { places, memory, queues, turns, waiting: 0, next: 0 })))
     }
 
+    /// How many places whoever asks next would find: none while somebody waits.
+    pub(crate) fn free(&self) -> usize {
+        let state = self.0.lock();
+        if state.waiting == 0 { state.places } else { 0 }
+    }
+
     /// How many wait.
     pub(crate) fn waiting(&self) -> usize {
         self.0.lock().waiting
@@ -272,6 +278,18 @@ mod tests {
 
     fn place(entrance: &mut Entrance) -> Option<Place> {
         entrance.now_or_never()
+    }
+
+    #[test]
+    fn a_place_is_taken_from_the_moment_it_is_asked_for() {
+        let admission = Admission::new(2, 10);
+        let first = admission.enter(&owner("a"), 1, 5).unwrap();
+        assert_eq!(admission.free(), 1);
+        let second = admission.enter(&owner("a"), 1, 5).unwrap();
+        let third = admission.enter(&owner("a"), 1, 5).unwrap();
+        assert_eq!(admission.free(), 0);
+        drop((first, second, third));
+        assert_eq!(admission.free(), 2);
     }
 
     #[test]

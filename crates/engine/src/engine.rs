@@ -113,6 +113,8 @@ pub struct Load {
     pub queued: usize,
     /// Places.
     pub capacity: usize,
+    /// Places that whoever comes next would find. One is taken from the moment that an execution is accepted, before it counts as running.
+    pub free: usize,
     /// Sessions that have not ended.
     pub sessions: usize,
     /// Whether new executions are refused because of shutdown.
@@ -650,6 +652,7 @@ impl Engine {
         Load {
             running,
             queued: self.0.means.admission.waiting(),
+            free: self.0.means.admission.free(),
             sessions: open_sessions(&self.0.sessions.lock()),
             capacity: self.0.means.config.max_concurrent,
             draining: self.0.draining.load(Ordering::Acquire),

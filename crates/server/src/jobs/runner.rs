@@ -64,9 +64,8 @@ impl Jobs {
     /// How many jobs the engine could begin now. None waits at its door: what is begun on record and has not run would be lost with this server.
     fn room(&self) -> usize {
         let load = self.engine.load();
-        let free = load.capacity.saturating_sub(load.running + load.queued);
         // Those that have ended and wait for the database count too: they are kept in memory until it has them.
-        free.min((2 * load.capacity + 1).saturating_sub(self.local.lock().len()))
+        load.free.min((2 * load.capacity + 1).saturating_sub(self.local.lock().len()))
     }
 
     fn trouble(&self, what: &str, error: &StoreError, pause: &mut Duration) -> Duration {
