@@ -14,6 +14,7 @@ use reqwest::{Client, Url, redirect};
 use sha2::Sha256;
 
 use crate::chain;
+use crate::config::hex;
 use crate::jobs::Jobs;
 use crate::store::{Store, StoreError, Webhook};
 
@@ -208,8 +209,7 @@ pub async fn secret(store: &Store, config: &WebhookConfig) -> Result<String, Sto
     let read =
         std::fs::File::open("/dev/urandom").and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
     read.map_err(|error| StoreError::Unavailable(error.into()))?;
-    let fresh: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    store.shared(SECRET, &format!("whsec_{fresh}")).await
+    store.shared(SECRET, &format!("whsec_{}", hex(&bytes))).await
 }
 
 /// `t=SECONDS,v1=HEX`: HMAC-SHA256 over the seconds, a dot and the body.
@@ -218,8 +218,7 @@ fn signature(secret: &str, seconds: i64, body: &str) -> String {
     mac.update(seconds.to_string().as_bytes());
     mac.update(b".");
     mac.update(body.as_bytes());
-    let hex: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("t={seconds},v1={hex}")
+    format!("t={seconds},v1={}", hex(&mac.finalize().into_bytes()))
 }
 
 fn literal(url: &Url) -> Option<IpAddr> {

@@ -29,6 +29,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 use utoipa::ToSchema;
 
+use crate::config::hex;
+
 use super::{Attempts, Columns as _, Database, Kind, StoreError};
 
 /// What is larger is uploaded in parts of this size.
@@ -47,7 +49,7 @@ impl BlobRef {
     /// What refers to `content`.
     #[must_use]
     pub fn of(content: &[u8]) -> Self {
-        Self { sha256: hexadecimal(&Sha256::digest(content)), size: content.len() as u64 }
+        Self { sha256: hex(&Sha256::digest(content)), size: content.len() as u64 }
     }
 }
 
@@ -214,7 +216,7 @@ impl Blobs {
         }
         file.flush().await.map_err(broken)?;
         file.rewind().await.map_err(broken)?;
-        let blob = BlobRef { sha256: hexadecimal(&hash.finalize()), size };
+        let blob = BlobRef { sha256: hex(&hash.finalize()), size };
         self.keep(owner, &blob, self.upload(&blob, file)).await?;
         Ok(blob)
     }
@@ -455,7 +457,7 @@ fn verified(
                 Some((Ok(piece), (pieces, hash, Some(wanted))))
             }
             Some(Err(error)) => Some((Err(error), (pieces, hash, None))),
-            None if hexadecimal(&hash.clone().finalize()) == wanted.sha256 => None,
+            None if hex(&hash.clone().finalize()) == wanted.sha256 => None,
             None => {
                 let cause = format!("the content of blob {} is not what was put there", wanted.sha256).into();
                 Some((Err(StoreError::Corrupt { table: "blobs", cause }), (pieces, hash, None)))
@@ -463,8 +465,4 @@ fn verified(
         }
     })
     .boxed()
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use sqlx::{Any, Transaction};
 
+use crate::config::hex;
+
 use super::{Columns, Database, StoreError};
 
 /// Key and body of one request, hashed.
@@ -95,8 +97,4 @@ pub(super) async fn take(
         .execute(&mut **transaction)
         .await?;
     Ok(made.rows_affected() == 1)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
