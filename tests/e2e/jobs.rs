@@ -110,6 +110,42 @@ fn a_job_and_what_became_of_others_survive_a_sudden_end() {
     assert!(!data.path().join("artifacts").join(done).exists());
 }
 
+#[test]
+fn what_is_long_is_whole_on_record_and_gone_when_it_is_removed() {
+    let (data, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let blobs = shared.path().to_str().unwrap();
+    let env = [SMALL[0], SMALL[1], ("FUMEHOOD_STORAGE__BLOBS", blobs)];
+    let Some(mut server) = start_on(data.path(), "serve", &env) else { return };
+    let code = "open('a.bin', 'wb').write(bytes(1000)); print('x' * 3_000_000)";
+    let body = json!({"code": code, "collect": ["*.bin"], "limits": {"output_kb": 4096}});
+    let job = accept(&server, &body);
+    let execution = ended(&server, &job);
+    assert_eq!(execution["outcome"], "exited", "{}", brief(&execution));
+    // Both the record and the file, by the time that the end is seen.
+    assert_eq!(files_below(shared.path()), 2);
+    kill(&mut server);
+
+    // Another server of the same database and store finds all of it; here the same one without its own copy.
+    std::fs::remove_dir_all(data.path().join("artifacts")).unwrap();
+    let Some(server) = start_on(data.path(), "serve", &env) else { return };
+    let kept = read(&server, &job);
+    assert_eq!(kept["stdout"].as_str().map(str::len), Some(3_000_001));
+    assert_eq!(kept["warnings"], json!([]));
+    let file = server.request("GET", &format!("/v1/executions/{job}/artifacts/a.bin"), None);
+    assert_eq!(file, (200, vec![0; 1000]));
+    let listed = server.get("/v1/executions").1;
+    let listed = &listed["executions"][0];
+    assert_eq!((&listed["id"], &listed["stdout"]), (&json!(job), &json!("")));
+    assert_eq!(listed["warnings"][0]["code"], "listed_short", "{}", brief(listed));
+    assert_eq!(server.request("DELETE", &format!("/v1/executions/{job}"), None).0, 204);
+    assert_eq!(files_below(shared.path()), 0);
+}
+
+fn files_below(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| if path.is_dir() { files_below(&path) } else { 1 }).sum()
+}
+
 /// Whether the files of the database hold an id.
 fn database_has(data: &Path, id: &str) -> bool {
     let Ok(files) = std::fs::read_dir(data) else { return false };

@@ -50,6 +50,14 @@ id! {
     SessionId, "ses_"
 }
 
+impl ExecutionId {
+    /// What all ids given since `ms`, in milliseconds since 1970, come after.
+    #[must_use]
+    pub fn before_all_since(ms: i64) -> Self {
+        Self::of(ulid::Ulid::from_parts(u64::try_from(ms).unwrap_or(0), 0))
+    }
+}
+
 /// Name of a tenant: who owns sessions, executions and what they leave.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
@@ -125,6 +133,13 @@ mod tests {
         for bad in ["", "-a", "A", "a_b", "a b", "a/b", "\u{e9}", &"a".repeat(64)] {
             assert!(TenantId::parse(bad).is_none(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn ids_sort_by_the_time_at_which_they_were_given() {
+        let given = UlidSource.execution();
+        assert!(ExecutionId::before_all_since(1_700_000_000_000) < given);
+        assert!(given < ExecutionId::before_all_since(4_000_000_000_000));
     }
 
     #[test]

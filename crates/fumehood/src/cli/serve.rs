@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use fumehood_engine::image::DEFAULT_IMAGE;
 use fumehood_engine::{Engine, EngineConfig};
-use fumehood_server::store::{Store, Token};
+use fumehood_server::store::Token;
 use fumehood_server::{Applied, ServerState, metrics, router, worker_router};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -108,7 +108,7 @@ pub(crate) async fn serve(config: &Config, role: Role, engine: Engine) -> anyhow
     let mut server = config.server();
     server.jobs.worker = worker_name(&server.worker_id, &data_dir(config)?)?;
     let address = config.address().context("server.listen")?;
-    let store = Store::open(&config.storage.database(&data_dir(config)?)).await.context("storage.url")?;
+    let store = config.storage.open(&data_dir(config)?).await?;
     // Before the first key is made: a server is never opened to others by accident.
     server.listen_on(address, store.keys().any_valid(now_ms()).await.context("storage.url")?)?;
     let listener = bind(address).await?;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use fumehood_server::store::{BlobPlace, DatabaseConfig, S3Config, StoreError};
+use anyhow::Context;
+use fumehood_server::store::{BlobPlace, DatabaseConfig, S3Config, Store, StoreError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,8 +21,9 @@ pub(crate) struct Storage {
     pub(crate) keep_days: u64,
     /// Executions kept on record; of more the oldest are removed, with their files.
     pub(crate) keep_executions: u64,
-    /// A bucket for large content: `s3://BUCKET/PREFIX?region=…&endpoint=…`; `endpoint` for services other than AWS. Default: the folder `blobs` below
-    /// `data_dir`. Checked, and not used yet: nothing is kept there so far.
+    /// Where executions with more than 256 KiB of output and results are kept, and files that executions left, for all servers of one database: a bucket,
+    /// `s3://BUCKET/PREFIX?region=…&endpoint=…` (`endpoint` for services other than AWS), or the absolute path of a folder that all of them have. Default:
+    /// the folder `blobs` below `data_dir`, for executions; files stay in `artifacts` there, of the server that ran them.
     pub(crate) blobs: Option<String>,
     /// Access key for it; without one the machine's role is asked for.
     pub(crate) blobs_access_key: Option<Secret>,
@@ -51,6 +53,16 @@ impl Storage {
         self.url.as_ref().map_or_else(embedded, given)
     }
 
+    /// Opens all of it; what is embedded is in `data_dir`.
+    ///
+    /// # Errors
+    /// When the database or the blob store cannot be opened; the key is part of it.
+    pub(crate) async fn open(&self, data_dir: &Path) -> anyhow::Result<Store> {
+        let store = Store::open(&self.database(data_dir)).await.context("storage.url")?;
+        let place = self.blobs(data_dir).context("storage.blobs")?;
+        store.with_blobs(&place, self.blobs.is_some()).context("storage.blobs")
+    }
+
     /// Where large content is kept; the folder is in `data_dir`.
     ///
     /// # Errors
@@ -66,6 +78,7 @@ impl Storage {
             }
         };
         match &self.blobs {
+            Some(folder) if folder.starts_with('/') => Ok(BlobPlace::Folder(folder.into())),
             Some(url) => Ok(BlobPlace::S3(S3Config::parse(url, keys)?)),
             None => Ok(BlobPlace::Folder(data_dir.join("blobs"))),
         }

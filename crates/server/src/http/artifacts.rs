@@ -14,6 +14,7 @@ use super::error::ApiError;
 use super::params::{IdParam, wrong_path};
 use super::submit::header_value;
 use crate::openapi::Refusals;
+use crate::store::{BlobRef, StoreError};
 
 const CHUNK: usize = 64 << 10;
 
@@ -48,18 +49,28 @@ pub(crate) async fn artifact(
     let kept = state.jobs.find(&id, Some(&principal.tenant)).await?.ok_or_else(unknown)?;
     let index = kept.execution.artifacts.iter().position(|artifact| artifact.path == path).ok_or_else(unknown)?;
     let artifact = kept.execution.artifacts[index].clone();
-    let opened = tokio::task::spawn_blocking(move || engine.artifacts().open_artifact(&id, index)).await;
-    let opened = opened.map_err(|error| ApiError::internal("open artifact", &error))?;
-    let file = opened.map_err(|_| unknown())?;
-
     let about = describe(&artifact);
     if is_known(&headers, &artifact.sha256) {
         return Ok((StatusCode::NOT_MODIFIED, about).into_response());
     }
-    let content = ReaderStream::with_capacity(tokio::fs::File::from_std(file), CHUNK);
+    let opened = tokio::task::spawn_blocking(move || engine.artifacts().open_artifact(&id, index)).await;
+    let opened = opened.map_err(|error| ApiError::internal("open artifact", &error))?;
+    let content = match (opened, state.store.shared_files()) {
+        (Ok(file), _) => Body::from_stream(ReaderStream::with_capacity(tokio::fs::File::from_std(file), CHUNK)),
+        // Of an execution that ran on another server, or long ago.
+        (Err(_), Some(blobs)) => {
+            let blob = BlobRef { sha256: artifact.sha256.clone(), size: artifact.size };
+            match blobs.get(&blob, None).await {
+                Ok(pieces) => Body::from_stream(pieces),
+                Err(StoreError::Corrupt { .. }) => return Err(unknown()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        (Err(_), None) => return Err(unknown()),
+    };
     let length = [(header::CONTENT_LENGTH, artifact.size)];
     let length = length.map(|(name, size)| (name, HeaderValue::from(size)));
-    Ok((about, length, Body::from_stream(content)).into_response())
+    Ok((about, length, content).into_response())
 }
 
 fn describe(artifact: &Artifact) -> HeaderMap {

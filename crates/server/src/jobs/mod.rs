@@ -328,7 +328,11 @@ impl Jobs {
         let mut pause = PAUSE;
         let mut shortened = false;
         loop {
-            match self.step(job, &request, &kept).await {
+            let written = async {
+                self.share_files(&kept.execution).await?;
+                self.step(job, &request, &kept).await
+            };
+            match written.await {
                 Ok(Some(next)) => {
                     if let JobState::Waiting { .. } = next {
                         // What it did here is not what will be on record.

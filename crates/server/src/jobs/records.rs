@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::{Jobs, LONGEST_PAUSE, PAUSE};
 use crate::http::submit::Accepted;
-use crate::store::{ExecutionFilter, KeptExecution, StoreError};
+use crate::store::{BlobRef, ExecutionFilter, KeptExecution, StoreError};
 
 /// Executions that wait to be written, and bytes of their output: beyond that the newest are not kept on record.
 const MOST: usize = 20_000;
@@ -133,6 +133,11 @@ pub(super) async fn write(jobs: Arc<Jobs>) {
         }
         let writing = pending.writing.lock().await;
         let batch = pending.first(BATCH);
+        for ended in &batch {
+            if let Err(error) = jobs.share_files(&ended.execution).await {
+                stay(&ended.execution, &error);
+            }
+        }
         match jobs.store.executions().keep(&batch).await {
             Ok(()) => {
                 pending.drop_first(batch.len());
@@ -160,6 +165,11 @@ pub(super) async fn write(jobs: Arc<Jobs>) {
             }
         }
     }
+}
+
+fn stay(execution: &Execution, error: &StoreError) {
+    let error = crate::chain(error);
+    tracing::warn!(execution = %execution.id, error, "files of an execution stay on this server alone");
 }
 
 impl Jobs {
@@ -228,6 +238,28 @@ impl Jobs {
             None
         };
         Ok((all, next))
+    }
+
+    /// Puts the files that an execution left where every server of this database finds them, if there is such a place. May be repeated: the only error is
+    /// [`StoreError::Unavailable`].
+    pub(super) async fn share_files(&self, execution: &Execution) -> Result<(), StoreError> {
+        let Some(blobs) = self.store.shared_files() else { return Ok(()) };
+        for (index, artifact) in execution.artifacts.iter().enumerate() {
+            let (engine, id) = (self.engine.clone(), execution.id.clone());
+            let opened = tokio::task::spawn_blocking(move || engine.artifacts().open_artifact(&id, index)).await;
+            // Those that are gone were too many, see `engine.keep_artifacts_mb`.
+            let Ok(Ok(file)) = opened else { continue };
+            let blob = BlobRef { sha256: artifact.sha256.clone(), size: artifact.size };
+            match blobs.put_file(execution.id.as_str(), &blob, file.into()).await {
+                Ok(()) => {}
+                Err(error @ StoreError::Unavailable(_)) => return Err(error),
+                Err(error) => {
+                    stay(execution, &error);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Removes an execution that has ended, everywhere. Whether there was one.

@@ -16,6 +16,8 @@ const KEYS: Duration = Duration::from_secs(24 * 3600);
 const STALE: Duration = Duration::from_secs(60);
 /// Old things, and lost ones, are looked for this often.
 const TIDY: Duration = Duration::from_secs(60);
+/// The same for content in the blob store, which is a look at all of its rows.
+const SWEEP: Duration = Duration::from_secs(3600);
 /// Executions removed at a time.
 const BATCH: u32 = 500;
 
@@ -45,13 +47,22 @@ pub(super) async fn keep(jobs: Arc<Jobs>) {
 /// Brings what waits long into the queue once more, and removes what is old.
 pub(super) async fn tidy(jobs: Arc<Jobs>) {
     let mut orphans = true;
+    let mut swept: Option<Instant> = None;
     loop {
         let done = async {
             if orphans {
                 jobs.forget_orphans().await?;
                 orphans = false;
             }
-            jobs.retain().await
+            jobs.retain().await?;
+            if swept.is_none_or(|last| last.elapsed() > SWEEP) {
+                let count = jobs.store.executions().sweep(jobs.now_ms()).await?;
+                if count > 0 {
+                    tracing::info!(count, "content that belonged to nothing is removed from the blob store");
+                }
+                swept = Some(Instant::now());
+            }
+            Ok::<(), StoreError>(())
         };
         if let Err(error) = done.await {
             tracing::warn!(error = %crate::chain(&error), "old records are not removed; it is tried again");

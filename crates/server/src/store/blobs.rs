@@ -14,19 +14,20 @@ use std::future::Future;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures::stream::{BoxStream, Stream, StreamExt as _, TryStreamExt as _};
+use futures::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
 use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Key;
 use object_store::{
     ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutPayload, RetryConfig, WriteMultipart,
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
 use utoipa::ToSchema;
 
 use crate::config::hex;
@@ -35,6 +36,8 @@ use super::{Attempts, Columns as _, Database, Kind, StoreError};
 
 /// What is larger is uploaded in parts of this size.
 const PART: usize = 8 << 20;
+/// A store that was not to be reached is not written to for so long: whoever has much to write does not wait for each anew.
+const REST: Duration = Duration::from_secs(2);
 
 /// Content in the blob store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -124,30 +127,30 @@ pub struct Blobs {
     objects: Arc<dyn ObjectStore>,
     prefix: String,
     database: Arc<Database>,
-    spool: PathBuf,
+    /// When it was last not to be reached.
+    away: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Blobs {
-    /// Opens the store at `place`; what comes as a stream is first written to a nameless file in the folder `spool`.
+    /// Opens the store at `place`.
     ///
     /// # Errors
     /// When a folder cannot be made, or the service cannot be spoken to as configured. The service itself is not asked.
-    pub fn open(place: &BlobPlace, spool: &Path, database: Arc<Database>) -> Result<Self, StoreError> {
-        std::fs::create_dir_all(spool).map_err(|error| StoreError::Unavailable(error.into()))?;
+    pub fn open(place: &BlobPlace, database: Arc<Database>) -> Result<Self, StoreError> {
         match place {
-            BlobPlace::Folder(folder) => Self::folder(folder, spool, database),
-            BlobPlace::S3(config) => Self::s3(config, spool, database),
+            BlobPlace::Folder(folder) => Self::folder(folder, database),
+            BlobPlace::S3(config) => Self::s3(config, database),
         }
     }
 
-    fn folder(folder: &Path, spool: &Path, database: Arc<Database>) -> Result<Self, StoreError> {
+    fn folder(folder: &Path, database: Arc<Database>) -> Result<Self, StoreError> {
         std::fs::create_dir_all(folder).map_err(|error| StoreError::Unavailable(error.into()))?;
         // What a put has returned survives a power cut.
         let objects = LocalFileSystem::new_with_prefix(folder).map_err(StoreError::from)?.with_fsync(true);
-        Ok(Self { objects: Arc::new(objects), prefix: String::new(), database, spool: spool.to_owned() })
+        Ok(Self { objects: Arc::new(objects), prefix: String::new(), database, away: Arc::default() })
     }
 
-    fn s3(config: &S3Config, spool: &Path, database: Arc<Database>) -> Result<Self, StoreError> {
+    fn s3(config: &S3Config, database: Arc<Database>) -> Result<Self, StoreError> {
         // The HTTP client takes the process's; whoever was first, it is this one.
         rustls::crypto::ring::default_provider().install_default().ok();
         let plain = config.endpoint.as_deref().is_some_and(|endpoint| endpoint.starts_with("http://"));
@@ -173,7 +176,7 @@ impl Blobs {
         }
         let objects = builder.build().map_err(StoreError::from)?;
         let prefix = if config.prefix.is_empty() { String::new() } else { format!("{}/", config.prefix) };
-        Ok(Self { objects: Arc::new(objects), prefix, database, spool: spool.to_owned() })
+        Ok(Self { objects: Arc::new(objects), prefix, database, away: Arc::default() })
     }
 
     /// Keeps `content` for `owner` until [`Self::release`]. The same content is kept once, for all that own it.
@@ -191,34 +194,12 @@ impl Blobs {
         Ok(blob)
     }
 
-    /// The same for content that comes in pieces, of any size.
+    /// The same for a file, which holds `blob` and does not change. Nothing is read when the store has it.
     ///
     /// # Errors
-    /// When `content` fails, and as [`Self::put`].
-    pub async fn put_stream<E>(
-        &self,
-        owner: &str,
-        content: impl Stream<Item = Result<Bytes, E>> + Send,
-    ) -> Result<BlobRef, StoreError>
-    where
-        E: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        let broken = |error: std::io::Error| StoreError::Unavailable(error.into());
-        // Its name in the store is known at its end.
-        let mut file = tokio::fs::File::from_std(tempfile::tempfile_in(&self.spool).map_err(broken)?);
-        let (mut hash, mut size) = (Sha256::new(), 0_u64);
-        let mut content = std::pin::pin!(content);
-        while let Some(piece) = content.next().await {
-            let piece = piece.map_err(|error| StoreError::Unavailable(error.into()))?;
-            hash.update(&piece);
-            size += piece.len() as u64;
-            file.write_all(&piece).await.map_err(broken)?;
-        }
-        file.flush().await.map_err(broken)?;
-        file.rewind().await.map_err(broken)?;
-        let blob = BlobRef { sha256: hex(&hash.finalize()), size };
-        self.keep(owner, &blob, self.upload(&blob, file)).await?;
-        Ok(blob)
+    /// When the file cannot be read, and as [`Self::put`].
+    pub async fn put_file(&self, owner: &str, blob: &BlobRef, file: tokio::fs::File) -> Result<(), StoreError> {
+        self.keep(owner, blob, self.upload(blob, file)).await
     }
 
     async fn upload(&self, blob: &BlobRef, mut file: tokio::fs::File) -> Result<(), StoreError> {
@@ -265,7 +246,13 @@ impl Blobs {
         if present {
             return Ok(());
         }
-        upload.await?;
+        if self.away.lock().is_some_and(|since| since.elapsed() < REST) {
+            return Err(StoreError::Unavailable("the blob store was not to be reached a moment ago".into()));
+        }
+        if let Err(error) = upload.await {
+            *self.away.lock() = matches!(error, StoreError::Unavailable(_)).then(Instant::now);
+            return Err(error);
+        }
         let mut attempts = Attempts::default();
         loop {
             let update = self.database.query("UPDATE blobs SET present = 1 WHERE sha256 = ?").bind(&blob.sha256);
@@ -417,6 +404,18 @@ impl Blobs {
             self.collect(&row.text("sha256")?).await?;
         }
         Ok(rows.len())
+    }
+
+    /// Some who refer to something, whose names come before `before`, and for whom `known` has no row: a table with a column `id`.
+    ///
+    /// # Errors
+    /// When the database is not to be reached.
+    pub async fn owners_unknown_to(&self, known: &str, before: &str) -> Result<Vec<String>, StoreError> {
+        let text = format!(
+            "SELECT DISTINCT owner FROM blob_owners WHERE owner < ? AND NOT EXISTS (SELECT 1 FROM {known} WHERE {known}.id = blob_owners.owner) LIMIT 500"
+        );
+        let rows = self.database.query(&text).bind(before).fetch_all(self.database.pool()).await?;
+        rows.iter().map(|row| row.text("owner")).collect()
     }
 
     /// Sharded, so that no folder has too many entries.

@@ -315,6 +315,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (4, "templates", include_str!("migrations/0004_templates.sql")),
     (5, "queue", include_str!("migrations/0005_queue.sql")),
     (6, "blobs", include_str!("migrations/0006_blobs.sql")),
+    (7, "content", include_str!("migrations/0007_content.sql")),
 ];
 
 fn kind_of(url: &str) -> Result<Kind, StoreError> {

@@ -1,7 +1,6 @@
 //! What was made for requests that had an `Idempotency-Key`: of two with the same key, on whichever servers, one makes it.
 
-use std::sync::Arc;
-
+use async_trait::async_trait;
 use sqlx::{Any, Transaction};
 
 use crate::config::hex;
@@ -26,56 +25,49 @@ pub struct Earlier {
     pub target: String,
 }
 
-/// The repository of keys.
-#[derive(Clone)]
-pub struct Idempotency {
-    database: Arc<Database>,
+/// Keys of requests.
+///
+/// [`StoreError::Unavailable`] when the database does not answer.
+#[async_trait]
+pub trait Idempotency: Send + Sync {
+    /// What was made for this key, if anything.
+    async fn find(&self, attempt: &Attempt) -> Result<Option<Earlier>, StoreError>;
+
+    /// Takes the key for `target`; `false` when it is taken.
+    async fn take(&self, attempt: &Attempt, target: &str, now_ms: i64) -> Result<bool, StoreError>;
+
+    /// Gives back what was taken for `target`: nothing was made after all.
+    async fn forget(&self, target: &str) -> Result<(), StoreError>;
+
+    /// Forgets keys taken before `before_ms`.
+    async fn expire(&self, before_ms: i64) -> Result<u64, StoreError>;
 }
 
-impl Idempotency {
-    pub(super) fn new(database: Arc<Database>) -> Self {
-        Self { database }
-    }
-
-    /// What was made for this key, if anything.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn find(&self, attempt: &Attempt) -> Result<Option<Earlier>, StoreError> {
+#[async_trait]
+impl Idempotency for Database {
+    async fn find(&self, attempt: &Attempt) -> Result<Option<Earlier>, StoreError> {
         let text = "SELECT body, target FROM idempotency WHERE id = ?";
-        let row = self.database.query(text).bind(hex(&attempt.key)).fetch_optional(self.database.pool()).await?;
+        let row = self.query(text).bind(hex(&attempt.key)).fetch_optional(self.pool()).await?;
         row.map(|row| Ok(Earlier { same_body: row.text("body")? == hex(&attempt.body), target: row.text("target")? }))
             .transpose()
     }
 
-    /// Takes the key for `target`; `false` when it is taken.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn take(&self, attempt: &Attempt, target: &str, now_ms: i64) -> Result<bool, StoreError> {
-        let mut transaction = self.database.begin().await?;
-        let taken = take(&self.database, &mut transaction, attempt, target, now_ms).await?;
+    async fn take(&self, attempt: &Attempt, target: &str, now_ms: i64) -> Result<bool, StoreError> {
+        let mut transaction = self.begin().await?;
+        let taken = take(self, &mut transaction, attempt, target, now_ms).await?;
         transaction.commit().await?;
         Ok(taken)
     }
 
-    /// Gives back what was taken for `target`: nothing was made after all.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn forget(&self, target: &str) -> Result<(), StoreError> {
+    async fn forget(&self, target: &str) -> Result<(), StoreError> {
         let text = "DELETE FROM idempotency WHERE target = ?";
-        self.database.query(text).bind(target.to_owned()).execute(self.database.pool()).await?;
+        self.query(text).bind(target.to_owned()).execute(self.pool()).await?;
         Ok(())
     }
 
-    /// Forgets keys taken before `before_ms`.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn expire(&self, before_ms: i64) -> Result<u64, StoreError> {
+    async fn expire(&self, before_ms: i64) -> Result<u64, StoreError> {
         let text = "DELETE FROM idempotency WHERE created_ms < ?";
-        Ok(self.database.query(text).bind(before_ms).execute(self.database.pool()).await?.rows_affected())
+        Ok(self.query(text).bind(before_ms).execute(self.pool()).await?.rows_affected())
     }
 }
 

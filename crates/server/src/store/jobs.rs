@@ -1,15 +1,15 @@
 //! Jobs that have not ended, and those that are dead. What may happen to one is decided in [`crate::jobs::state`]; here each step is one conditional
 //! statement, so that of several who take it only one succeeds, whoever else thinks that it has the job.
 
-use std::sync::Arc;
-
+use async_trait::async_trait;
 use fumehood_engine::execution::Status;
 use fumehood_engine::ids::{ExecutionId, TenantId};
 use fumehood_engine::job::Priority;
 use sqlx::any::AnyRow;
 use sqlx::{Any, Transaction};
 
-use super::{Attempt, Attempts, Columns, Database, KeptExecution, StoreError, executions, idempotency, webhooks};
+use super::executions::{self, IfAway, Record};
+use super::{Attempt, Attempts, Columns, KeptExecution, Store, StoreError, idempotency, webhooks};
 use crate::jobs::state::JobState;
 
 const TABLE: &str = "jobs";
@@ -90,32 +90,177 @@ pub struct Waiting {
     pub waiting: u64,
 }
 
-/// The repository of jobs.
-#[derive(Clone)]
-pub struct Jobs {
-    database: Arc<Database>,
+/// Jobs that have not ended, and those that are dead.
+///
+/// [`StoreError::Unavailable`] when the database does not answer.
+#[async_trait]
+pub trait Jobs: Send + Sync {
+    /// Accepts a job: with its execution and its key, all or none. `false` when the key is taken.
+    async fn add(&self, new: &NewJob, now_ms: i64) -> Result<bool, StoreError>;
+
+    /// Takes back a job that was accepted and could not be begun, with everything that was written with it.
+    async fn withdraw(&self, id: &ExecutionId) -> Result<(), StoreError>;
+
+    /// Jobs by their ids; those that have ended are none. Rows that cannot be read are left out, and logged.
+    async fn get(&self, ids: &[ExecutionId]) -> Result<Vec<Job>, StoreError>;
+
+    /// Takes a step of one job from one state to another, which [`crate::jobs::state::accept`] allowed; `end` when its execution becomes something else by
+    /// it. `false` when it is not in `from` any more: somebody else was first, and nothing is written. After an error it is not known whether it was
+    /// written; taking the step again tells.
+    async fn step(&self, job: &Job, to: &JobState, end: Option<&End>) -> Result<bool, StoreError>;
+
+    /// Asks whoever has a job to end it. Whether somebody has it.
+    async fn ask_to_end(&self, id: &ExecutionId) -> Result<bool, StoreError>;
+
+    /// What `worker` has, and keeps until `lease_ms`.
+    async fn renew(&self, worker: &str, lease_ms: i64) -> Result<Vec<Mine>, StoreError>;
+
+    /// All that `worker` has.
+    async fn of_worker(&self, worker: &str) -> Result<Vec<Job>, StoreError>;
+
+    /// Some that nobody has kept since `before_ms`.
+    async fn overdue(&self, before_ms: i64) -> Result<Vec<Job>, StoreError>;
+
+    /// Up to `most` that wait since before `before_ms` and come after `after`, in the order they were accepted: id, owner, priority.
+    async fn waiting(
+        &self,
+        before_ms: i64,
+        after: &str,
+        most: u32,
+    ) -> Result<Vec<(ExecutionId, TenantId, Priority)>, StoreError>;
+
+    /// How many wait, by tenant.
+    async fn depth(&self) -> Result<Vec<Waiting>, StoreError>;
+
+    /// Jobs of one tenant or of all, oldest first: the dead ones, or those that wait and run.
+    async fn list(&self, of: Option<&TenantId>, dead: bool, most: u32) -> Result<Vec<Job>, StoreError>;
 }
 
-impl Jobs {
-    pub(super) fn new(database: Arc<Database>) -> Self {
-        Self { database }
-    }
-
-    /// Accepts a job: with its execution and its key, all or none. `false` when the key is taken.
-    ///
-    /// # Errors
-    /// When the database does not take it.
-    pub async fn add(&self, new: &NewJob, now_ms: i64) -> Result<bool, StoreError> {
+#[async_trait]
+impl Jobs for Store {
+    async fn add(&self, new: &NewJob, now_ms: i64) -> Result<bool, StoreError> {
+        let record = self.record(&new.draft, IfAway::Wait).await?;
         let mut attempts = Attempts::default();
         loop {
-            match self.add_once(new, now_ms).await {
+            match self.add_once(new, &record, now_ms).await {
                 Err(error) if attempts.again(&error).await => {}
                 done => return done,
             }
         }
     }
 
-    async fn add_once(&self, new: &NewJob, now_ms: i64) -> Result<bool, StoreError> {
+    async fn withdraw(&self, id: &ExecutionId) -> Result<(), StoreError> {
+        let mut transaction = self.database.begin().await?;
+        for text in [
+            "DELETE FROM jobs WHERE id = ?",
+            "DELETE FROM executions WHERE id = ? AND finished_ms IS NULL",
+            "DELETE FROM idempotency WHERE target = ?",
+        ] {
+            self.database.query(text).bind(id.as_str().to_owned()).execute(&mut *transaction).await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    async fn get(&self, ids: &[ExecutionId]) -> Result<Vec<Job>, StoreError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let text = format!("SELECT {COLUMNS} FROM jobs WHERE id IN ({})", super::marks(ids.len()));
+        let query = ids.iter().fold(self.database.query(&text), |query, id| query.bind(id.as_str().to_owned()));
+        Ok(readable(&query.fetch_all(self.database.pool()).await?))
+    }
+
+    async fn step(&self, job: &Job, to: &JobState, end: Option<&End>) -> Result<bool, StoreError> {
+        let end = match end {
+            Some(end) => Some((end, self.record(&end.kept, IfAway::Wait).await?)),
+            None => None,
+        };
+        let mut attempts = Attempts::default();
+        loop {
+            match self.step_once(job, to, end.as_ref()).await {
+                Err(error) if attempts.again(&error).await => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn ask_to_end(&self, id: &ExecutionId) -> Result<bool, StoreError> {
+        let text = "UPDATE jobs SET cancel = 1 WHERE id = ? AND state = 'begun'";
+        let asked = self.database.query(text).bind(id.as_str().to_owned()).execute(self.database.pool()).await?;
+        Ok(asked.rows_affected() > 0)
+    }
+
+    async fn renew(&self, worker: &str, lease_ms: i64) -> Result<Vec<Mine>, StoreError> {
+        let text = "UPDATE jobs SET lease_ms = ? WHERE worker = ? AND state = 'begun'";
+        let pool = self.database.pool();
+        self.database.query(text).bind(lease_ms).bind(worker.to_owned()).execute(pool).await?;
+        let text = "SELECT id, attempt, cancel FROM jobs WHERE worker = ? AND state = 'begun'";
+        let rows = self.database.query(text).bind(worker.to_owned()).fetch_all(pool).await?;
+        rows.iter()
+            .map(|row| {
+                Ok(Mine {
+                    id: executions::execution_id(row, "id", TABLE)?,
+                    attempt: unsigned(row.number("attempt")?),
+                    cancel: row.number("cancel")? != 0,
+                })
+            })
+            .collect()
+    }
+
+    async fn of_worker(&self, worker: &str) -> Result<Vec<Job>, StoreError> {
+        let text = format!("SELECT {COLUMNS} FROM jobs WHERE worker = ? AND state = 'begun'");
+        Ok(readable(&self.database.query(&text).bind(worker.to_owned()).fetch_all(self.database.pool()).await?))
+    }
+
+    async fn overdue(&self, before_ms: i64) -> Result<Vec<Job>, StoreError> {
+        let text =
+            format!("SELECT {COLUMNS} FROM jobs WHERE state = 'begun' AND lease_ms < ? ORDER BY lease_ms LIMIT 200");
+        Ok(readable(&self.database.query(&text).bind(before_ms).fetch_all(self.database.pool()).await?))
+    }
+
+    async fn waiting(
+        &self,
+        before_ms: i64,
+        after: &str,
+        most: u32,
+    ) -> Result<Vec<(ExecutionId, TenantId, Priority)>, StoreError> {
+        let text = format!(
+            "SELECT id, tenant, priority FROM jobs WHERE state = 'waiting' AND id > ? AND created_ms < ? ORDER BY id LIMIT {most}"
+        );
+        let query = self.database.query(&text).bind(after.to_owned()).bind(before_ms);
+        let rows = query.fetch_all(self.database.pool()).await?;
+        rows.iter()
+            .map(|row| {
+                Ok((executions::execution_id(row, "id", TABLE)?, owner(row)?, priority(row.number("priority")?)))
+            })
+            .collect()
+    }
+
+    async fn depth(&self) -> Result<Vec<Waiting>, StoreError> {
+        let text = "SELECT tenant, COUNT(*) AS n FROM jobs WHERE state = 'waiting' GROUP BY tenant";
+        let rows = self.database.query(text).fetch_all(self.database.pool()).await?;
+        rows.iter()
+            .map(|row| {
+                let waiting = row.number("n")?;
+                Ok(Waiting { owner: owner(row)?, waiting: u64::try_from(waiting).unwrap_or(0) })
+            })
+            .collect()
+    }
+
+    async fn list(&self, of: Option<&TenantId>, dead: bool, most: u32) -> Result<Vec<Job>, StoreError> {
+        let states = if dead { "state = 'dead'" } else { "state IN ('begun', 'waiting')" };
+        let whose = if of.is_some() { " AND tenant = ?" } else { "" };
+        let text = format!("SELECT {COLUMNS} FROM jobs WHERE {states}{whose} ORDER BY state, id LIMIT {most}");
+        let mut query = self.database.query(&text);
+        if let Some(owner) = of {
+            query = query.bind(owner.as_str().to_owned());
+        }
+        Ok(readable(&query.fetch_all(self.database.pool()).await?))
+    }
+}
+
+impl Store {
+    async fn add_once(&self, new: &NewJob, record: &Record, now_ms: i64) -> Result<bool, StoreError> {
         let id = &new.draft.execution.id;
         let mut transaction = self.database.begin().await?;
         if let Some(key) = &new.key
@@ -124,7 +269,7 @@ impl Jobs {
             transaction.rollback().await?;
             return Ok(false);
         }
-        executions::insert(&self.database, &mut transaction, &new.draft).await?;
+        executions::insert(&self.database, &mut transaction, &new.draft, record).await?;
         let text = super::insert_new(self.database.kind(), &format!("jobs ({COLUMNS})"), 13);
         let Written { state, attempt, worker, lease_ms } = Written::of(&new.state);
         self.database
@@ -148,51 +293,7 @@ impl Jobs {
         Ok(true)
     }
 
-    /// Takes back a job that was accepted and could not be begun, with everything that was written with it.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn withdraw(&self, id: &ExecutionId) -> Result<(), StoreError> {
-        let mut transaction = self.database.begin().await?;
-        for text in [
-            "DELETE FROM jobs WHERE id = ?",
-            "DELETE FROM executions WHERE id = ? AND finished_ms IS NULL",
-            "DELETE FROM idempotency WHERE target = ?",
-        ] {
-            self.database.query(text).bind(id.as_str().to_owned()).execute(&mut *transaction).await?;
-        }
-        Ok(transaction.commit().await?)
-    }
-
-    /// Jobs by their ids; those that have ended are none.
-    ///
-    /// # Errors
-    /// When the database does not answer. Rows that cannot be read are left out, and logged.
-    pub async fn get(&self, ids: &[ExecutionId]) -> Result<Vec<Job>, StoreError> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let text = format!("SELECT {COLUMNS} FROM jobs WHERE id IN ({})", super::marks(ids.len()));
-        let query = ids.iter().fold(self.database.query(&text), |query, id| query.bind(id.as_str().to_owned()));
-        Ok(readable(&query.fetch_all(self.database.pool()).await?))
-    }
-
-    /// Takes a step of one job from one state to another, which [`crate::jobs::state::accept`] allowed; `end` when its execution becomes something else by
-    /// it. `false` when it is not in `from` any more: somebody else was first, and nothing is written.
-    ///
-    /// # Errors
-    /// When the database does not answer. Whether it was written is then not known, and taking the step again tells.
-    pub async fn step(&self, job: &Job, to: &JobState, end: Option<&End>) -> Result<bool, StoreError> {
-        let mut attempts = Attempts::default();
-        loop {
-            match self.step_once(job, to, end).await {
-                Err(error) if attempts.again(&error).await => {}
-                done => return done,
-            }
-        }
-    }
-
-    async fn step_once(&self, job: &Job, to: &JobState, end: Option<&End>) -> Result<bool, StoreError> {
+    async fn step_once(&self, job: &Job, to: &JobState, end: Option<&(&End, Record)>) -> Result<bool, StoreError> {
         let id = job.id.as_str().to_owned();
         let from = Written::of(&job.state);
         let same_worker = if from.worker.is_some() { " AND worker = ?" } else { "" };
@@ -205,7 +306,7 @@ impl Jobs {
                 "UPDATE jobs SET state = ?, attempt = ?, worker = ?, lease_ms = ?, cancel = 0, reason = ? WHERE id = ? AND state = ? AND attempt = ?{same_worker}"
             );
             let Written { state, attempt, worker, lease_ms } = Written::of(to);
-            let reason = end.and_then(|end| end.reason.clone());
+            let reason = end.and_then(|(end, _)| end.reason.clone());
             self.database.query(&text).bind(state.to_owned()).bind(attempt).bind(worker).bind(lease_ms).bind(reason)
         };
         let mut of = of.bind(id).bind(from.state.to_owned()).bind(from.attempt);
@@ -217,8 +318,8 @@ impl Jobs {
             return Ok(false);
         }
         match end {
-            Some(end) => {
-                executions::replace(&self.database, &mut transaction, &end.kept).await?;
+            Some((end, record)) => {
+                executions::replace(&self.database, &mut transaction, &end.kept, record).await?;
                 if let Some(url) = &job.callback
                     && end.kept.execution.status.is_final()
                 {
@@ -240,108 +341,6 @@ impl Jobs {
     ) -> Result<(), StoreError> {
         let status = if matches!(to, JobState::Begun { .. }) { Status::Running } else { Status::Queued };
         executions::set_status(&self.database, transaction, id, status).await
-    }
-
-    /// Asks whoever has a job to end it. Whether somebody has it.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn ask_to_end(&self, id: &ExecutionId) -> Result<bool, StoreError> {
-        let text = "UPDATE jobs SET cancel = 1 WHERE id = ? AND state = 'begun'";
-        let asked = self.database.query(text).bind(id.as_str().to_owned()).execute(self.database.pool()).await?;
-        Ok(asked.rows_affected() > 0)
-    }
-
-    /// What `worker` has, and keeps until `lease_ms`.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn renew(&self, worker: &str, lease_ms: i64) -> Result<Vec<Mine>, StoreError> {
-        let text = "UPDATE jobs SET lease_ms = ? WHERE worker = ? AND state = 'begun'";
-        let pool = self.database.pool();
-        self.database.query(text).bind(lease_ms).bind(worker.to_owned()).execute(pool).await?;
-        let text = "SELECT id, attempt, cancel FROM jobs WHERE worker = ? AND state = 'begun'";
-        let rows = self.database.query(text).bind(worker.to_owned()).fetch_all(pool).await?;
-        rows.iter()
-            .map(|row| {
-                Ok(Mine {
-                    id: executions::execution_id(row, "id", TABLE)?,
-                    attempt: unsigned(row.number("attempt")?),
-                    cancel: row.number("cancel")? != 0,
-                })
-            })
-            .collect()
-    }
-
-    /// All that `worker` has.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn of_worker(&self, worker: &str) -> Result<Vec<Job>, StoreError> {
-        let text = format!("SELECT {COLUMNS} FROM jobs WHERE worker = ? AND state = 'begun'");
-        Ok(readable(&self.database.query(&text).bind(worker.to_owned()).fetch_all(self.database.pool()).await?))
-    }
-
-    /// Some that nobody has kept since `before_ms`.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn overdue(&self, before_ms: i64) -> Result<Vec<Job>, StoreError> {
-        let text =
-            format!("SELECT {COLUMNS} FROM jobs WHERE state = 'begun' AND lease_ms < ? ORDER BY lease_ms LIMIT 200");
-        Ok(readable(&self.database.query(&text).bind(before_ms).fetch_all(self.database.pool()).await?))
-    }
-
-    /// Up to `most` that wait since before `before_ms` and come after `after`, in the order they were accepted: id, owner, priority.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn waiting(
-        &self,
-        before_ms: i64,
-        after: &str,
-        most: u32,
-    ) -> Result<Vec<(ExecutionId, TenantId, Priority)>, StoreError> {
-        let text = format!(
-            "SELECT id, tenant, priority FROM jobs WHERE state = 'waiting' AND id > ? AND created_ms < ? ORDER BY id LIMIT {most}"
-        );
-        let query = self.database.query(&text).bind(after.to_owned()).bind(before_ms);
-        let rows = query.fetch_all(self.database.pool()).await?;
-        rows.iter()
-            .map(|row| {
-                Ok((executions::execution_id(row, "id", TABLE)?, owner(row)?, priority(row.number("priority")?)))
-            })
-            .collect()
-    }
-
-    /// How many wait, by tenant.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn depth(&self) -> Result<Vec<Waiting>, StoreError> {
-        let text = "SELECT tenant, COUNT(*) AS n FROM jobs WHERE state = 'waiting' GROUP BY tenant";
-        let rows = self.database.query(text).fetch_all(self.database.pool()).await?;
-        rows.iter()
-            .map(|row| {
-                let waiting = row.number("n")?;
-                Ok(Waiting { owner: owner(row)?, waiting: u64::try_from(waiting).unwrap_or(0) })
-            })
-            .collect()
-    }
-
-    /// Jobs of one tenant or of all, oldest first: the dead ones, or those that wait and run.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn list(&self, of: Option<&TenantId>, dead: bool, most: u32) -> Result<Vec<Job>, StoreError> {
-        let states = if dead { "state = 'dead'" } else { "state IN ('begun', 'waiting')" };
-        let whose = if of.is_some() { " AND tenant = ?" } else { "" };
-        let text = format!("SELECT {COLUMNS} FROM jobs WHERE {states}{whose} ORDER BY state, id LIMIT {most}");
-        let mut query = self.database.query(&text);
-        if let Some(owner) = of {
-            query = query.bind(owner.as_str().to_owned());
-        }
-        Ok(readable(&query.fetch_all(self.database.pool()).await?))
     }
 }
 

@@ -42,6 +42,9 @@ pub use webhooks::{Webhook, Webhooks};
 #[derive(Clone)]
 pub struct Store {
     database: Arc<Database>,
+    blobs: Option<Blobs>,
+    /// Whether files that executions left belong in the blob store too.
+    shares_files: bool,
 }
 
 impl Store {
@@ -50,31 +53,47 @@ impl Store {
     /// # Errors
     /// When the database cannot be reached, or is newer than this program.
     pub async fn open(config: &DatabaseConfig) -> Result<Self, StoreError> {
-        Ok(Self { database: Arc::new(Database::connect(config).await?) })
+        Ok(Self { database: Arc::new(Database::connect(config).await?), blobs: None, shares_files: false })
+    }
+
+    /// The same with a blob store for what is large. With `shares_files` the files that executions leave are there too, where every server of this database
+    /// finds them.
+    ///
+    /// # Errors
+    /// As [`Blobs::open`].
+    pub fn with_blobs(self, place: &BlobPlace, shares_files: bool) -> Result<Self, StoreError> {
+        let blobs = Blobs::open(place, Arc::clone(&self.database))?;
+        Ok(Self { blobs: Some(blobs), shares_files, ..self })
+    }
+
+    /// Where files that executions leave are kept for all servers of this database, if there is such a place.
+    #[must_use]
+    pub fn shared_files(&self) -> Option<&Blobs> {
+        self.blobs.as_ref().filter(|_| self.shares_files)
     }
 
     /// What became of executions.
     #[must_use]
-    pub fn executions(&self) -> Executions {
-        Executions::new(Arc::clone(&self.database))
+    pub fn executions(&self) -> &dyn Executions {
+        self
     }
 
     /// Jobs that have not ended.
     #[must_use]
-    pub fn jobs(&self) -> Jobs {
-        Jobs::new(Arc::clone(&self.database))
+    pub fn jobs(&self) -> &dyn Jobs {
+        self
     }
 
     /// Ends that are still to be told.
     #[must_use]
-    pub fn webhooks(&self) -> Webhooks {
-        Webhooks::new(Arc::clone(&self.database))
+    pub fn webhooks(&self) -> &dyn Webhooks {
+        &*self.database
     }
 
     /// What was made for requests that had a key.
     #[must_use]
-    pub fn idempotency(&self) -> Idempotency {
-        Idempotency::new(Arc::clone(&self.database))
+    pub fn idempotency(&self) -> &dyn Idempotency {
+        &*self.database
     }
 
     /// What all servers of this database share under `name`; `fresh` when nobody has said yet.

@@ -1,7 +1,6 @@
 //! Ends that are still to be told: written with the end itself, removed when somebody has taken them.
 
-use std::sync::Arc;
-
+use async_trait::async_trait;
 use fumehood_engine::ids::ExecutionId;
 use sqlx::{Any, Transaction};
 
@@ -24,24 +23,32 @@ pub struct Webhook {
     pub due_ms: i64,
 }
 
-/// The repository of deliveries.
-#[derive(Clone)]
-pub struct Webhooks {
-    database: Arc<Database>,
+/// Deliveries that are still to be made.
+///
+/// [`StoreError::Unavailable`] when the database does not answer.
+#[async_trait]
+pub trait Webhooks: Send + Sync {
+    /// Some that are due, the oldest first. A row that cannot be read is put aside, so that it is not in the way of others.
+    async fn due(&self, now_ms: i64) -> Result<Vec<Webhook>, StoreError>;
+
+    /// Takes a delivery for one try: nobody else tries it before `until_ms`. `false` when somebody else was first.
+    async fn claim(&self, webhook: &Webhook, until_ms: i64) -> Result<bool, StoreError>;
+
+    /// It was taken.
+    async fn delivered(&self, id: &str) -> Result<(), StoreError>;
+
+    /// It was not taken, and is to be tried again at `due_ms`.
+    async fn later(&self, id: &str, due_ms: i64, problem: &str) -> Result<(), StoreError>;
+
+    /// Nobody shall try it again.
+    async fn give_up(&self, id: &str, problem: &str) -> Result<(), StoreError>;
 }
 
-impl Webhooks {
-    pub(super) fn new(database: Arc<Database>) -> Self {
-        Self { database }
-    }
-
-    /// Some that are due, the oldest first. A row that cannot be read is put aside, so that it is not in the way of others.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn due(&self, now_ms: i64) -> Result<Vec<Webhook>, StoreError> {
+#[async_trait]
+impl Webhooks for Database {
+    async fn due(&self, now_ms: i64) -> Result<Vec<Webhook>, StoreError> {
         let text = "SELECT id, execution_id, url, attempts, due_ms FROM webhooks WHERE state = 'due' AND due_ms <= ? ORDER BY due_ms LIMIT 50";
-        let rows = self.database.query(text).bind(now_ms).fetch_all(self.database.pool()).await?;
+        let rows = self.query(text).bind(now_ms).fetch_all(self.pool()).await?;
         let mut due = Vec::new();
         for row in &rows {
             let read = || -> Result<Webhook, StoreError> {
@@ -66,45 +73,29 @@ impl Webhooks {
         Ok(due)
     }
 
-    /// Takes a delivery for one try: nobody else tries it before `until_ms`. `false` when somebody else was first.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn claim(&self, webhook: &Webhook, until_ms: i64) -> Result<bool, StoreError> {
+    async fn claim(&self, webhook: &Webhook, until_ms: i64) -> Result<bool, StoreError> {
         let text =
             "UPDATE webhooks SET due_ms = ?, attempts = attempts + 1 WHERE id = ? AND state = 'due' AND due_ms = ?";
-        let query = self.database.query(text).bind(until_ms).bind(webhook.id.clone()).bind(webhook.due_ms);
-        Ok(query.execute(self.database.pool()).await?.rows_affected() == 1)
+        let query = self.query(text).bind(until_ms).bind(webhook.id.clone()).bind(webhook.due_ms);
+        Ok(query.execute(self.pool()).await?.rows_affected() == 1)
     }
 
-    /// It was taken.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn delivered(&self, id: &str) -> Result<(), StoreError> {
+    async fn delivered(&self, id: &str) -> Result<(), StoreError> {
         let text = "DELETE FROM webhooks WHERE id = ?";
-        self.database.query(text).bind(id.to_owned()).execute(self.database.pool()).await?;
+        self.query(text).bind(id.to_owned()).execute(self.pool()).await?;
         Ok(())
     }
 
-    /// It was not taken, and is to be tried again at `due_ms`.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn later(&self, id: &str, due_ms: i64, problem: &str) -> Result<(), StoreError> {
+    async fn later(&self, id: &str, due_ms: i64, problem: &str) -> Result<(), StoreError> {
         let text = "UPDATE webhooks SET due_ms = ?, problem = ? WHERE id = ?";
-        let query = self.database.query(text).bind(due_ms).bind(problem.to_owned()).bind(id.to_owned());
-        query.execute(self.database.pool()).await?;
+        let query = self.query(text).bind(due_ms).bind(problem.to_owned()).bind(id.to_owned());
+        query.execute(self.pool()).await?;
         Ok(())
     }
 
-    /// Nobody shall try it again.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn give_up(&self, id: &str, problem: &str) -> Result<(), StoreError> {
+    async fn give_up(&self, id: &str, problem: &str) -> Result<(), StoreError> {
         let text = "UPDATE webhooks SET state = 'dead', problem = ? WHERE id = ?";
-        self.database.query(text).bind(problem.to_owned()).bind(id.to_owned()).execute(self.database.pool()).await?;
+        self.query(text).bind(problem.to_owned()).bind(id.to_owned()).execute(self.pool()).await?;
         Ok(())
     }
 }

@@ -1,6 +1,8 @@
 //! What the storage promises, on every database that it can be kept in.
 
 mod blobs;
+mod executions;
+mod jobs;
 mod outage;
 mod queue;
 mod rig;
