@@ -452,6 +452,11 @@ impl Engine {
 
     fn finish(&self, record: &Record, execution: Execution) {
         let inner = &self.0;
+        if !execution.status.is_final() || !record.status().may_become(execution.status) {
+            let (before, after) = (record.status(), execution.status);
+            tracing::error!(execution = %record.id, ?before, ?after, "an end of an execution is refused");
+            return;
+        }
         let outcome = execution.outcome.map_or("none", |outcome| outcome.as_str());
         metrics::counter!("fumehood_executions_total", "outcome" => outcome).increment(1);
         metrics::histogram!("fumehood_execution_duration_seconds").record(execution.metrics.duration_ms / 1e3);

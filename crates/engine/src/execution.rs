@@ -36,6 +36,16 @@ impl Status {
     pub fn is_final(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
+
+    /// Whether an execution of this status may be of the status `next` later: it waits, runs and ends, once; what waits may end without having run.
+    #[must_use]
+    pub fn may_become(self, next: Self) -> bool {
+        match self {
+            Self::Queued => true,
+            Self::Running => next != Self::Queued,
+            Self::Completed | Self::Failed | Self::Cancelled => false,
+        }
+    }
 }
 
 /// How an execution ended; exactly one for each.

@@ -171,7 +171,14 @@ impl Record {
     /// Changes the open execution; nothing happens to a final one.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Execution)) {
         if let State::Open(open) = &mut *self.state.lock() {
+            let before = open.execution.status;
             change(&mut open.execution);
+            let after = open.execution.status;
+            // One ends by `finish`, with all that belongs to an end.
+            if after.is_final() || !before.may_become(after) {
+                tracing::error!(execution = %self.id, ?before, ?after, "a step of an execution is refused");
+                open.execution.status = before;
+            }
         }
     }
 
@@ -370,6 +377,32 @@ impl Open {
             stdout_truncated: self.stdout.truncated(),
             stderr_truncated: self.stderr.truncated(),
             ..self.execution.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{IdSource, UlidSource};
+    use crate::spec::{ExecutionRequest, LimitPolicy};
+
+    #[test]
+    fn an_execution_does_not_go_back_and_does_not_end_by_an_update() {
+        let spec = ExecutionRequest::new("1").validate(&LimitPolicy::default()).unwrap();
+        let record = Record::new(UlidSource.execution(), None, &spec, "2026-01-01T00:00:00Z".to_owned());
+        for (asked, after) in [
+            (Status::Completed, Status::Queued),
+            (Status::Running, Status::Running),
+            (Status::Queued, Status::Running),
+            (Status::Failed, Status::Running),
+        ] {
+            record.update(|execution| execution.status = asked);
+            assert_eq!(record.status(), after, "{asked:?}");
+        }
+        let all = [Status::Queued, Status::Running, Status::Completed, Status::Failed, Status::Cancelled];
+        for status in all.into_iter().filter(|status| status.is_final()) {
+            assert!(all.iter().all(|next| !status.may_become(*next)), "{status:?}");
         }
     }
 }
