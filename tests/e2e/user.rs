@@ -67,7 +67,10 @@ impl Groups {
             self.parent.as_ref().map_or(String::new(), |parent| format!("FUMEHOOD_PROCESS__CGROUP_PARENT={parent}"));
         command
             .arg("-c")
-            .arg(format!("{join}{become_user} PATH=/usr/bin:/bin {parent} \"$@\""))
+            // As few descriptors as a login gives without anybody's doing.
+            .arg(format!(
+                "{join}ulimit -S -n 1024 && ulimit -H -n 4096 && {become_user} PATH=/usr/bin:/bin {parent} \"$@\""
+            ))
             .arg("sh")
             .args(arguments);
         command

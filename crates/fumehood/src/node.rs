@@ -98,6 +98,7 @@ impl Node {
         image: &str,
         without: Without,
     ) -> anyhow::Result<(Self, JailerProcess)> {
+        fumehood_jail::raise_descriptor_limit().context("cannot raise the limit of open files")?;
         let images_dir = config.images_dir().context(NO_HOME)?;
         let data_dir = data_dir(config)?;
         let image = Image::open(&images_dir, image)?;

@@ -154,7 +154,7 @@ fn confine(
     // A courtesy: a kernel without these counters gives none.
     let io = std::fs::File::open("/proc/self/io").ok();
     tell_confined(report, listener, io)?;
-    rlimits::apply_to_descriptors(&fork.limits)?;
+    rlimits::apply_to_descriptors(&fork.limits, fork.drop_groups)?;
     let report = report.as_raw_fd().unsigned_abs();
     sys::close_range(report, report).at(Step::ArrangeDescriptors, "close the report")
 }

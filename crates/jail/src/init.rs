@@ -215,7 +215,7 @@ fn become_program(
     let listener = renounce(rights)?;
     tell_confined(report, listener, None)?;
     if rights.without.keeps(Layer::Rlimits) {
-        rlimits::apply_to_descriptors(&spec.limits)?;
+        rlimits::apply_to_descriptors(&spec.limits, rights.own_uid)?;
     }
     Err(JailError::new(Step::Exec, spec.argv[0].clone(), sys::exec(&program, &argv, &env)))
 }

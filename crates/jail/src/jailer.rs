@@ -20,6 +20,7 @@ use crate::identity::{self, IdRange};
 use crate::keeper::{self, Place};
 use crate::protocol::{JailerConfig, Reply, Request, packet_pair, receive, send};
 use crate::requirement::Lacking;
+use crate::rlimits;
 use crate::spawn::wait_status;
 use crate::survey::{self, Facts};
 use crate::sys::{self, Side};
@@ -124,7 +125,8 @@ pub fn run() -> io::Result<()> {
     }
     rustix::process::setsid()?;
     sys::set_process_name(c"fumehood-jailer")?;
-    raise_descriptor_limit()?;
+    // Every sandbox takes a few here.
+    rlimits::raise_descriptor_limit()?;
 
     let Some((Request::Configure(config), _)) = receive(&socket)? else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the first message is no configuration"));
@@ -133,13 +135,6 @@ pub fn run() -> io::Result<()> {
         Ok(place) => go_inside(socket, place),
         Err(error) => send(&socket, &Reply::Unusable(error), &[]),
     }
-}
-
-/// Every sandbox takes a few descriptors here.
-fn raise_descriptor_limit() -> io::Result<()> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
 }
 
 /// What has to be looked up while the host's processes and mounts are in sight.

@@ -44,6 +44,7 @@ mod zygote;
 
 pub use error::{JailError, Step};
 pub use layer::{Layer, Without};
+pub use rlimits::raise_descriptor_limit;
 
 /// Gives this process a session keyring of its own with a key in it, for the attack suite to look for: the jailer that it starts inherits the
 /// keyring, sandboxes must not.

@@ -35,9 +35,26 @@ pub(crate) fn apply(limits: &JailLimits) -> Result<(), JailError> {
 }
 
 /// The limit of descriptors, once nothing more is sent to the jailer: by it the kernel also decides who may send any while too many of the same
-/// uid are under way, and an ordinary user's sandboxes share theirs.
-pub(crate) fn apply_to_descriptors(limits: &JailLimits) -> Result<(), JailError> {
-    lower(Resource::Nofile, limits.open_files)
+/// uid are under way. An ordinary user's sandboxes share the uid of server and jailer, which are to be able to when no sandbox is any more.
+pub(crate) fn apply_to_descriptors(limits: &JailLimits, own_uid: bool) -> Result<(), JailError> {
+    let theirs = getrlimit(Resource::Nofile).maximum;
+    let most = if own_uid { limits.open_files } else { below(limits.open_files, theirs) };
+    lower(Resource::Nofile, most)
+}
+
+/// At most half of what server and jailer have: the kernel looks before it counts, so that those who send at the same time go beyond their limit.
+fn below(wanted: u64, theirs: Option<u64>) -> u64 {
+    theirs.map_or(wanted, |theirs| wanted.min(theirs / 2))
+}
+
+/// Gives this process as many descriptors as it may have. A login gives 1024, which is also the most that may be under way from an ordinary user's
+/// processes to anybody before this one can send none.
+///
+/// # Errors
+/// When the kernel refuses, which it does not.
+pub fn raise_descriptor_limit() -> io::Result<()> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
 }
 
 fn lower(resource: Resource, value: u64) -> Result<(), JailError> {
@@ -109,6 +126,13 @@ pub(crate) fn apply_to_zygote() -> Result<(), JailError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sandbox_that_shares_its_uid_has_fewer_descriptors_than_those_who_watch_it() {
+        assert_eq!(below(1024, Some(524_288)), 1024);
+        assert_eq!(below(65_536, Some(4096)), 2048);
+        assert_eq!(below(65_536, None), 65_536);
+    }
 
     #[test]
     fn of_what_a_user_shares_each_sandbox_may_have_a_sixteenth() {

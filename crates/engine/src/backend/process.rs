@@ -620,8 +620,11 @@ impl Conversation {
                 let send = || protocol::send(&socket, &request, &borrowed);
                 match socket.async_io(tokio::io::Interest::WRITABLE, send).await {
                     Ok(()) => {}
-                    // This one request cannot be told; the conversation goes on.
-                    Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
+                    // This one request cannot be told; the conversation goes on. Others of this user's may have too many descriptors under way.
+                    Err(error)
+                        if error.kind() == std::io::ErrorKind::InvalidInput
+                            || error.raw_os_error() == Some(rustix::io::Errno::TOOMANYREFS.raw_os_error()) =>
+                    {
                         tracing::error!(%error, "a request could not be sent");
                         shared.give_up(&request);
                     }
