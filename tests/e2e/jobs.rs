@@ -73,6 +73,7 @@ fn a_job_and_what_became_of_others_survive_a_sudden_end() {
     let again = accept(&server, &json!({"code": again, "retry": {"max_attempts": 3}}));
     let waits: Vec<_> = (0..3).map(|number| accept(&server, &json!({"code": number.to_string()}))).collect();
     kill(&mut server);
+    let died = Instant::now();
 
     let Some(server) = start_on(data.path(), "serve", &SMALL) else { return };
     let execution = ended(&server, &lost);
@@ -87,6 +88,8 @@ fn a_job_and_what_became_of_others_survive_a_sudden_end() {
         assert_eq!((&execution["outcome"], &execution["result"]), (&json!("exited"), &json!(number)));
     }
     assert_eq!(ended(&server, &again)["result"], "ran");
+    // Long before the dead server's lease of 30 s runs out.
+    assert!(died.elapsed() < Duration::from_secs(20), "{:?}", died.elapsed());
 
     let kept = read(&server, done);
     assert_eq!((&kept["status"], &kept["result"]), (&json!("completed"), &json!(7)));

@@ -168,6 +168,8 @@ impl Jobs {
             jobs.settle().await;
             tokio::spawn(sweep::keep(Arc::clone(&jobs)));
             tokio::spawn(sweep::tidy(Arc::clone(&jobs)));
+            // After `keep` has begun: leases of requests with a key are kept while the queue is away.
+            jobs.settle_queue().await;
             runner::run(jobs).await;
         });
     }

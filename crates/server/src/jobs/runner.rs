@@ -230,19 +230,35 @@ impl Jobs {
         }
     }
 
-    /// What an earlier process of this name left: begun jobs are lost, or wait again, at once rather than after their lease; what waits is
-    /// in the queue.
+    /// Settles on record what an earlier process of this name left: begun jobs are lost, or wait again, at once rather than after their lease.
     pub(super) async fn settle(&self) {
+        self.until_done("what an earlier server left cannot be settled", || self.settle_once()).await;
+    }
+
+    /// Has the queue give again what that process had taken, and brings into it whatever waits.
+    pub(super) async fn settle_queue(&self) {
+        self.until_done("the queue is not told that an earlier server is gone", || self.settle_queue_once()).await;
+    }
+
+    async fn until_done<F>(&self, trouble: &str, what: impl Fn() -> F)
+    where
+        F: Future<Output = Result<(), StoreError>>,
+    {
         let mut pause = PAUSE;
         while !self.stop.is_cancelled() {
-            match self.settle_once().await {
+            match what().await {
                 Ok(()) => return,
                 Err(error) => {
-                    let rest = self.trouble("what an earlier server left cannot be settled", &error, &mut pause);
+                    let rest = self.trouble(trouble, &error, &mut pause);
                     tokio::time::sleep(rest).await;
                 }
             }
         }
+    }
+
+    async fn settle_queue_once(&self) -> Result<(), StoreError> {
+        self.queue.give_back_all(&self.config.worker).await?;
+        self.push_waiting(i64::MAX).await
     }
 
     async fn settle_once(&self) -> Result<(), StoreError> {
@@ -252,7 +268,6 @@ impl Jobs {
                 self.lose(&job).await?;
             }
         }
-        self.refresh_depth().await?;
-        self.push_waiting(i64::MAX).await
+        self.refresh_depth().await
     }
 }

@@ -342,6 +342,21 @@ impl Queue for EmbeddedQueue {
         Ok(())
     }
 
+    async fn give_back_all(&self, worker: &str) -> Result<(), StoreError> {
+        let mut attempts = Attempts::default();
+        loop {
+            let text = "UPDATE queue SET state = 1, worker = NULL, due_ms = ? WHERE state = 2 AND worker = ?";
+            let update = self.database.query(text).bind(self.now()).bind(worker);
+            match update.execute(self.database.pool()).await.map_err(StoreError::from) {
+                Ok(_) => break,
+                Err(error) if attempts.again(&error).await => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.pushed.notify_one();
+        Ok(())
+    }
+
     async fn bury(&self, worker: &str, job: &TakenJob, reason: &str) -> Result<(), StoreError> {
         // Not every database has room for this byte in text.
         let reason = reason.replace('\0', "\u{fffd}");

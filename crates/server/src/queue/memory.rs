@@ -198,6 +198,23 @@ impl Queue for MemoryQueue {
         Ok(())
     }
 
+    async fn give_back_all(&self, worker: &str) -> Result<(), StoreError> {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let held = inner.jobs.values_mut().filter(|entry| entry.taken.as_ref().is_some_and(|(by, _)| by == worker));
+        let mut given: Vec<QueuedJob> = held
+            .map(|entry| {
+                entry.taken = None;
+                entry.job.clone()
+            })
+            .collect();
+        // The last goes in front first; names are in the order of their making.
+        given.sort_by(|one, other| other.execution.cmp(&one.execution));
+        given.iter().for_each(|job| inner.put(job, true));
+        self.pushed.notify_one();
+        Ok(())
+    }
+
     async fn bury(&self, worker: &str, job: &TakenJob, reason: &str) -> Result<(), StoreError> {
         if let Some(entry) = self.inner.lock().held(worker, &job.job.execution) {
             entry.taken = None;
@@ -308,5 +325,23 @@ mod tests {
         assert_eq!(queue.depth(None).await.unwrap().taken, 1);
         queue.done("v", &second[0]).await.unwrap();
         assert_eq!(queue.depth(None).await.unwrap(), QueueDepth::default());
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_begins_anew_gives_back_what_it_had_and_nothing_else() {
+        const LONG: Duration = Duration::from_secs(9);
+        let queue = MemoryQueue::default();
+        for id in ["exe_1", "exe_2", "exe_3", "exe_4"] {
+            queue.push(&job(id, "a", Priority::Normal)).await.unwrap();
+        }
+        let had = queue.take("w", 2, LONG).await.unwrap();
+        let others = queue.take("v", 1, LONG).await.unwrap();
+        queue.give_back_all("w").await.unwrap();
+        assert_eq!(queue.depth(None).await.unwrap(), QueueDepth { waiting: 3, taken: 1, dead: 0 });
+        assert_eq!(queue.renew("w", &had, LONG).await.unwrap().len(), 2);
+        assert_eq!(queue.renew("v", &others, LONG).await.unwrap(), []);
+        let again = queue.take("w", 9, LONG).await.unwrap();
+        let told: Vec<_> = again.iter().map(|taken| (taken.job.execution.as_str(), taken.deliveries)).collect();
+        assert_eq!(told, [("exe_1", 2), ("exe_2", 2), ("exe_4", 1)]);
     }
 }

@@ -7,7 +7,7 @@
 //! push -> waiting -> take (leased) -> done
 //!            ^          |  \--later--> waiting again, not before its time
 //!            |          |  \--bury---> dead, until somebody revives or removes it
-//!            \--lease ran out
+//!            \--lease ran out, or its worker begins anew
 //! ```
 
 use std::fmt;
@@ -154,6 +154,9 @@ pub trait Queue: Send + Sync + 'static {
 
     /// Gives it back: it waits again, in front of its tenant's others, not to be taken before `after`.
     async fn later(&self, worker: &str, job: &TakenJob, after: Duration) -> Result<(), StoreError>;
+
+    /// Gives back everything that `worker` has, at once: for one that begins, as what an earlier process of its name had is nobody's.
+    async fn give_back_all(&self, worker: &str) -> Result<(), StoreError>;
 
     /// Nobody shall try it again; it is kept among the dead with `reason`.
     async fn bury(&self, worker: &str, job: &TakenJob, reason: &str) -> Result<(), StoreError>;

@@ -33,6 +33,7 @@ struct Scripts {
     push: Script,
     take: Script,
     settle: Script,
+    give_back_all: Script,
     revive: Script,
     remove: Script,
     peek: Script,
@@ -68,6 +69,7 @@ impl RedisQueue {
                 push: script!("push"),
                 take: script!("take"),
                 settle: script!("settle"),
+                give_back_all: script!("give_back_all"),
                 revive: script!("revive"),
                 remove: script!("remove"),
                 peek: script!("peek"),
@@ -201,6 +203,14 @@ impl Queue for RedisQueue {
         if after.is_zero() {
             self.pushed.notify_one();
         }
+        Ok(())
+    }
+
+    async fn give_back_all(&self, worker: &str) -> Result<(), StoreError> {
+        let mut order = self.script(&self.scripts.give_back_all);
+        order.arg(worker);
+        self.run::<u64>(&order).await?;
+        self.pushed.notify_one();
         Ok(())
     }
 

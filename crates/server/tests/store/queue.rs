@@ -289,6 +289,29 @@ on_every_queue! {
         assert_eq!(names(&queue.take("w", 5, LONG).await.unwrap()), ["2", "4"]);
     }
 
+    async fn a_worker_that_begins_anew_gives_back_what_it_had_and_nothing_else(line: Line) {
+        let queue = line.open().await;
+        push(&queue, "a", &["1", "2", "3", "4", "5"]).await;
+        let mut had = queue.take("w", 3, LONG).await.unwrap();
+        queue.bury("w", &had.pop().unwrap(), "dead is dead").await.unwrap();
+        let others = queue.take("v", 1, LONG).await.unwrap();
+        // As the next process of that name sees it.
+        let queue = line.open().await;
+        queue.give_back_all("w").await.unwrap();
+        assert_eq!(queue.depth(None).await.unwrap(), QueueDepth { waiting: 3, taken: 1, dead: 1 });
+        assert_eq!(queue.renew("w", &had, LONG).await.unwrap(), [execution("1"), execution("2")]);
+        assert_eq!(queue.renew("v", &others, LONG).await.unwrap(), []);
+        let again = queue.take("w", 9, LONG).await.unwrap();
+        assert_eq!(names(&again), ["1", "2", "5"]);
+        assert_eq!(again.iter().map(|taken| taken.deliveries).collect::<Vec<_>>(), [2, 2, 1]);
+        // Nothing is found twice.
+        for taken in again {
+            queue.done("w", &taken).await.unwrap();
+        }
+        queue.give_back_all("w").await.unwrap();
+        assert_eq!(queue.depth(None).await.unwrap(), QueueDepth { waiting: 0, taken: 1, dead: 1 });
+    }
+
     async fn a_dead_job_is_kept_with_its_reason_until_it_is_revived(line: Line) {
         let queue = line.open().await;
         push(&queue, "a", &["1", "2"]).await;
