@@ -18,22 +18,23 @@ use crate::server::{BINARY, Server, brief, images_dir, server, wait_for};
 /// Rounds of sudden death under load.
 const DEATHS: u32 = 20;
 /// Two places, no pool: a start costs little.
-const SMALL: [(&str, &str); 2] = [("FUMEHOOD_ENGINE__MAX_CONCURRENT", "2"), ("FUMEHOOD_POOL__MAX_READY", "0")];
+pub(crate) const SMALL: [(&str, &str); 2] =
+    [("FUMEHOOD_ENGINE__MAX_CONCURRENT", "2"), ("FUMEHOOD_POOL__MAX_READY", "0")];
 
 /// A process of this binary on a data folder that outlives it.
-fn start_on(data: &Path, role: &str, env: &[(&str, &str)]) -> Option<Server> {
+pub(crate) fn start_on(data: &Path, role: &str, env: &[(&str, &str)]) -> Option<Server> {
     let mut command = Command::new(BINARY);
     command.args([role, "--listen", "127.0.0.1:0", "--data-dir"]).arg(data).arg("--images-dir").arg(images_dir());
     command.envs(env.iter().copied());
     Server::spawn(command, tempfile::tempdir().unwrap())
 }
 
-fn kill(server: &mut Server) {
+pub(crate) fn kill(server: &mut Server) {
     server.process.kill().unwrap();
     server.process.wait().unwrap();
 }
 
-fn accept(server: &Server, body: &Value) -> String {
+pub(crate) fn accept(server: &Server, body: &Value) -> String {
     let mut body = body.clone();
     body["mode"] = "async".into();
     let (status, execution) = server.post("/v1/executions", &body);
@@ -41,13 +42,13 @@ fn accept(server: &Server, body: &Value) -> String {
     execution["id"].as_str().unwrap().to_owned()
 }
 
-fn read(server: &Server, id: &str) -> Value {
+pub(crate) fn read(server: &Server, id: &str) -> Value {
     let (status, execution) = server.get(&format!("/v1/executions/{id}"));
     assert_eq!(status, 200, "{execution}");
     execution
 }
 
-fn ended(server: &Server, id: &str) -> Value {
+pub(crate) fn ended(server: &Server, id: &str) -> Value {
     wait_for(|| Some(read(server, id)).filter(|execution| execution["finished_at"] != Value::Null))
 }
 

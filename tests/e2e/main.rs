@@ -7,6 +7,8 @@ mod attack;
 mod bench;
 mod cli;
 mod client;
+#[path = "../../crates/server/tests/store/servers.rs"]
+mod databases;
 mod denials;
 mod doctor;
 mod forks;
@@ -14,6 +16,7 @@ mod hostile;
 mod jobs;
 mod life;
 mod limits;
+mod outages;
 mod programs;
 mod seeds;
 mod server;

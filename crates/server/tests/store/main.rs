@@ -8,6 +8,7 @@ mod queue;
 mod rig;
 mod s3;
 mod schema;
+mod servers;
 mod templates;
 mod tenants;
 mod values;
