@@ -52,7 +52,7 @@ pub(crate) fn ended(server: &Server, id: &str) -> Value {
     wait_for(|| Some(read(server, id)).filter(|execution| execution["finished_at"] != Value::Null))
 }
 
-fn with_key(server: &Server, key: &str, body: &Value) -> (u16, Value) {
+pub(crate) fn with_key(server: &Server, key: &str, body: &Value) -> (u16, Value) {
     let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
     let request = agent.post(format!("{}/v1/executions", server.url)).header("idempotency-key", key);
     let mut answer = request.header("content-type", "application/json").send(body.to_string()).unwrap();

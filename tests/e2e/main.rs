@@ -18,6 +18,7 @@ mod life;
 mod limits;
 mod outages;
 mod programs;
+mod retention;
 mod seeds;
 mod server;
 mod sessions;

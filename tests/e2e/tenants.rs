@@ -14,7 +14,7 @@ fn fumehood(data: &Path, arguments: &[&str]) -> Output {
 }
 
 /// Standard output of a command that must do well.
-fn done(data: &Path, arguments: &[&str]) -> String {
+pub(crate) fn done(data: &Path, arguments: &[&str]) -> String {
     let output = fumehood(data, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -39,7 +39,7 @@ fn call(url: &str, key: Option<&str>, method: &str, path: &str, body: Option<&Va
     (answer.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::Null))
 }
 
-fn run(url: &str, key: &str, code: &str) -> (u16, Value) {
+pub(crate) fn run(url: &str, key: &str, code: &str) -> (u16, Value) {
     call(url, Some(key), "POST", "/v1/executions", Some(&json!({ "code": code })))
 }
 
