@@ -93,11 +93,12 @@ fn entries_of_the_audit_log_go_when_their_tenant_wants_it() {
     let data = tempfile::tempdir().unwrap();
     let data = data.path();
     let Some(mut server) = start_on(data, "serve", &SMALL) else { return };
-    // One says nothing about it, one wants more than the server, one less.
+    // One says nothing about it, one wants more than the server, one all of it, one less.
     done(data, &["tenant", "create", "silent"]);
     done(data, &["tenant", "create", "long", "--audit-keep-days", "30"]);
+    done(data, &["tenant", "create", "ever", "--audit-keep-days", "0"]);
     done(data, &["tenant", "create", "short", "--audit-keep-days", "1"]);
-    for tenant in ["silent", "long", "short"] {
+    for tenant in ["silent", "long", "ever", "short"] {
         let key = done(data, &["key", "create", "--tenant", tenant]);
         let (status, execution) = run(&server.url, &key, "1");
         assert_eq!(status, 200, "{execution}");
@@ -109,16 +110,16 @@ fn entries_of_the_audit_log_go_when_their_tenant_wants_it() {
         sql(data, &text)
     };
     let both = ["execution.accepted", "execution.ended"];
-    assert!(["silent", "long", "short"].iter().all(|tenant| of(tenant) == both));
+    assert!(["silent", "long", "ever", "short"].iter().all(|tenant| of(tenant) == both));
 
     sql(data, &format!("UPDATE audit SET at_ms = at_ms - {TWO_DAYS}"));
     let Some(mut server) = start_on(data, "serve", &SMALL) else { return };
     wait_for(|| of("short").is_empty().then_some(()));
-    assert!(["silent", "long"].iter().all(|tenant| of(tenant) == both));
+    assert!(["silent", "long", "ever"].iter().all(|tenant| of(tenant) == both));
     assert!(server.end(Signal::TERM).success());
 
     let less = [SMALL[0], SMALL[1], ("FUMEHOOD_TENANTS__AUDIT_KEEP_DAYS", "1")];
     let Some(_server) = start_on(data, "serve", &less) else { return };
     wait_for(|| of("silent").is_empty().then_some(()));
-    assert!(of("long") == both);
+    assert!(["long", "ever"].iter().all(|tenant| of(tenant) == both));
 }

@@ -51,7 +51,7 @@ pub(super) struct TenantArgs {
     /// MiB of results and artifacts kept, and of the disks of open sessions
     #[arg(long, value_name = "NUMBER", value_parser = bound)]
     disk_mb: Option<Bound>,
-    /// Days that its entries of the audit log are kept; `none`: as tenants.audit_keep_days
+    /// Days that its entries of the audit log are kept; 0 for ever, `none`: as tenants.audit_keep_days
     #[arg(long, value_name = "NUMBER", value_parser = bound)]
     audit_keep_days: Option<Bound>,
     /// Whether the audit log keeps its code, not only the hash of it

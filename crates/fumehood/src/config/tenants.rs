@@ -34,7 +34,7 @@ pub(crate) struct NewTenant {
     pub(crate) cpu_seconds_per_day: Option<u64>,
     /// MiB of results and artifacts kept, and of the disks of open sessions. Default: no bound.
     pub(crate) disk_mb: Option<u64>,
-    /// Days that its entries of the audit log are kept. Default: as `tenants.audit_keep_days`.
+    /// Days that its entries of the audit log are kept; 0 for ever. Default: as `tenants.audit_keep_days`.
     pub(crate) audit_keep_days: Option<u64>,
     /// Whether the audit log keeps its code, not only the hash of it.
     pub(crate) keep_code: bool,

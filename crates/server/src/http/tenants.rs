@@ -53,7 +53,7 @@ pub(crate) struct TenantRequest {
     /// How much it may use.
     #[serde(default)]
     quotas: Option<Quotas>,
-    /// Days that its entries of the audit log are kept.
+    /// Days that its entries of the audit log are kept; 0 for ever.
     #[serde(default)]
     audit_keep_days: Option<u64>,
     /// Whether the audit log keeps its code, not only the hash of it.
@@ -68,7 +68,7 @@ pub(crate) struct TenantUpdate {
     /// How much it may use.
     #[serde(default)]
     quotas: Quotas,
-    /// Days that its entries of the audit log are kept.
+    /// Days that its entries of the audit log are kept; 0 for ever.
     #[serde(default)]
     audit_keep_days: Option<u64>,
     /// Whether the audit log keeps its code, not only the hash of it.

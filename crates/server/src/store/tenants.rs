@@ -32,7 +32,7 @@ pub struct Quotas {
 pub struct TenantSettings {
     /// How much it may use.
     pub quotas: Quotas,
-    /// Days that its entries of the audit log are kept; `null`: as many as the configuration says (`tenants.audit_keep_days`).
+    /// Days that its entries of the audit log are kept; 0 for ever, `null`: as many as the configuration says (`tenants.audit_keep_days`).
     pub audit_keep_days: Option<u64>,
     /// Whether the audit log keeps its code, not only the hash of it.
     pub keep_code: bool,

@@ -184,7 +184,9 @@ impl Writer {
 
     async fn forget_old(&self) -> Result<(), StoreError> {
         for tenant in self.store.tenants().list().await? {
-            let Some(days) = tenant.settings.audit_keep_days.or(self.audit_keep_days) else { continue };
+            let days = tenant.settings.audit_keep_days.or(self.audit_keep_days);
+            // 0 is for ever, whoever says it.
+            let Some(days) = days.filter(|days| *days > 0) else { continue };
             let age = i64::try_from(days).unwrap_or(i64::MAX).saturating_mul(24 * 3600 * 1000);
             self.store.audit().forget(&tenant.name, now_ms(&*self.clock).saturating_sub(age)).await?;
         }
