@@ -113,6 +113,16 @@ fn every_limit_that_strikes_is_answered_for_what_it_is() {
 }
 
 #[test]
+fn a_tenant_is_measured_beside_another_that_is_refused_with_what_and_when() {
+    let Some(section) = measured(&["tenants", "--quick"]) else { return };
+    let figures = section["figures"].as_array().unwrap();
+    assert_eq!(figures.len(), 6, "{section:#}");
+    // How large the ratios are is a matter of a machine that does nothing else.
+    assert!(figures.iter().all(|figure| figure["errors"] == 0 && figure["p50"].as_f64() > Some(0.0)), "{section:#}");
+    assert_eq!(section["ratios"].as_array().unwrap().len(), 2, "{section:#}");
+}
+
+#[test]
 fn a_server_that_runs_already_can_be_measured_and_goes_on() {
     let server = server!(&[], &[]);
     let temporary = tempfile::tempdir().unwrap();

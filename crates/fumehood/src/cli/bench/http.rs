@@ -44,6 +44,15 @@ impl Address {
         Ok(Self { host, authorization })
     }
 
+    /// The same server, with another key.
+    ///
+    /// # Errors
+    /// When the key cannot be one.
+    pub(super) fn with_key(&self, key: &str) -> anyhow::Result<Self> {
+        let authorization = Some(HeaderValue::try_from(format!("Bearer {key}"))?);
+        Ok(Self { authorization, ..self.clone() })
+    }
+
     /// A request for a WebSocket, and a connection to send it over.
     ///
     /// # Errors

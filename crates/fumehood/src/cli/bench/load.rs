@@ -56,7 +56,7 @@ impl<'a> Jobs<'a> {
         Self { program, rng: RefCell::new(rng.fork()) }
     }
 
-    fn next(&self) -> Job {
+    pub(super) fn next(&self) -> Job {
         self.program.job(&mut self.rng.borrow_mut())
     }
 }

@@ -30,6 +30,7 @@ mod sessions;
 mod stats;
 mod stream;
 mod stress;
+mod tenants;
 mod throughput;
 
 use std::path::PathBuf;
@@ -80,6 +81,8 @@ enum Scenario {
     Refill,
     /// Jobs: accepted now, run later; a hundred, a thousand and ten thousand
     Queue,
+    /// One tenant, alone and beside another that floods the server at its quota
+    Tenants,
     /// From the moment a limit strikes to the answer that says so
     Limits,
     /// Every stressor of stress-ng for a second, while the server and a neighbour are timed
@@ -106,7 +109,7 @@ const USUAL: [Scenario; 10] = [
 
 #[derive(Debug, Args)]
 pub(super) struct BenchArgs {
-    /// What to measure [default: all but queue, limits, stress, churn and session-churn]
+    /// What to measure [default: all but queue, tenants, limits, stress, churn and session-churn]
     #[arg(value_enum, value_name = "SCENARIO")]
     scenarios: Vec<Scenario>,
     /// Measure this server instead of starting one, for example http://127.0.0.1:8080
@@ -241,6 +244,7 @@ impl Bench {
             Scenario::Overhead => overhead::overhead(self).await,
             Scenario::Refill => refill::refill(self).await,
             Scenario::Queue => queue::queue(self).await,
+            Scenario::Tenants => tenants::tenants(self).await,
             Scenario::Limits => limits::limits(self).await,
             Scenario::Stress => stress::stress(self).await,
             Scenario::Churn => churn::churn(self).await,
