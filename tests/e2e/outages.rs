@@ -1,6 +1,7 @@
 //! Whole servers on databases and queues of every kind, and what becomes of jobs while one of those is away.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Scope;
@@ -332,4 +333,14 @@ fn jobs_of_a_worker_that_dies_are_run_by_the_server_or_lost_once() {
     // A worker that comes back finds nothing of it, and both ends stay.
     let Some(_worker) = start("back", "worker", &with(&[("FUMEHOOD_PROCESS__UID_BASE", "800000")])) else { return };
     assert_eq!((read(&server, &once), read(&server, &again)), (execution, rerun));
+
+    // Redis has it among its dead letters, until somebody has it tried again.
+    let letters = || {
+        let asked = Command::new("redis-cli").args(["-u", &redis.url, "XLEN", "fumehood:dead"]).output().unwrap();
+        String::from_utf8(asked.stdout).unwrap().trim().to_owned()
+    };
+    wait_for(|| (letters() == "1").then_some(()));
+    assert_eq!(server.post(&format!("/v1/queue/{once}/retry"), &json!({})).0, 200);
+    assert_eq!(ended(&server, &once)["result"], "ran");
+    assert_eq!(letters(), "0");
 }

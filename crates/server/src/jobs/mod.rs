@@ -429,12 +429,8 @@ impl Jobs {
                 self.count(&job.owner, 1);
                 self.push(queued(job)).await;
             }
-            Some(_) => {
-                if let Err(error) = self.queue.remove(&job.id).await {
-                    tracing::debug!(execution = %job.id, %error, "the queue was not told");
-                }
-                self.told.notify_one();
-            }
+            // Whoever takes it from the queue, once the lease there is over, puts it among the dead.
+            Some(_) => self.told.notify_one(),
             None => {}
         }
         self.changed.notify_waiters();
@@ -484,7 +480,10 @@ impl Jobs {
         let Some(state) = self.step(&job, &JobRequest::Revive, &kept).await? else { return Ok(None) };
         self.engine.forget(id);
         self.count(&job.owner, 1);
-        self.push(queued(&job)).await;
+        // Where it is not among the dead yet, it waits or is not there at all.
+        if !matches!(self.queue.revive(id).await, Ok(true)) {
+            self.push(queued(&job)).await;
+        }
         Ok(Some(Job { state, reason: None, ..job }))
     }
 

@@ -268,10 +268,18 @@ impl Jobs {
             self.recorded(id).await;
         }
         let _writing = self.pending.writing.lock().await;
+        let dead = !self.store.jobs().get(std::slice::from_ref(id)).await?.is_empty();
         let gone = self.store.executions().delete(id).await?;
         let waited = self.pending.forget(id);
         let known = self.engine.forget(id);
         self.engine.artifacts().remove(id);
+        // It is among the dead of the queue too.
+        if gone
+            && dead
+            && let Err(error) = self.queue.remove(id).await
+        {
+            tracing::warn!(execution = %id, %error, "the queue was not told");
+        }
         Ok(gone || waited || known)
     }
 

@@ -106,7 +106,8 @@ impl Jobs {
             JobState::Waiting { .. } if self.stop.is_cancelled() => self.put_back(&taken, Duration::ZERO).await,
             JobState::Waiting { .. } => self.begin(taken, job).await,
             JobState::Begun { .. } => self.put_back(&taken, self.config.lease / 2).await,
-            JobState::Dead { .. } | JobState::Ended => self.put_away(&taken).await,
+            JobState::Dead { .. } => self.bury(&taken, job.reason.as_deref().unwrap_or_default()).await,
+            JobState::Ended => self.put_away(&taken).await,
         }
     }
 
@@ -220,6 +221,13 @@ impl Jobs {
 
     async fn put_back(&self, taken: &TakenJob, after: Duration) {
         if let Err(error) = self.queue.later(&self.config.worker, taken, after).await {
+            tracing::debug!(execution = %taken.job.execution, %error, "the queue was not told");
+        }
+    }
+
+    /// The row is dead already: the queue's own tools show it among the dead too.
+    async fn bury(&self, taken: &TakenJob, reason: &str) {
+        if let Err(error) = self.queue.bury(&self.config.worker, taken, reason).await {
             tracing::debug!(execution = %taken.job.execution, %error, "the queue was not told");
         }
     }
