@@ -23,8 +23,8 @@ use super::{Bench, metered, throughput};
 
 /// Clients of the tenant that floods, for a quota of one sandbox at once.
 const FLOOD: u64 = 4;
-/// The tenant that is measured thinks so long at most between its requests, in milliseconds.
-const THINK_MS: u64 = 10;
+/// The tenant that is measured thinks so long at most before each request, in milliseconds: it asks for little.
+const THINK_MS: u64 = 100;
 /// A client that does not heed `Retry-After` asks again after so long; without any pause its own work would be measured, not the server's.
 const UNHEEDING: Duration = Duration::from_millis(20);
 /// A flood that has not met its quota by then never does.
@@ -85,7 +85,7 @@ impl Flood {
 }
 
 pub(super) async fn tenants(bench: &mut Bench) -> anyhow::Result<Section> {
-    let (requests, clients) = (bench.requests(200, 20), bench.args.clients.unwrap_or(FLOOD));
+    let (requests, clients) = (bench.requests(100, 20), bench.args.clients.unwrap_or(FLOOD));
     let what = format!(
         "one line of a tenant that thinks up to {THINK_MS} ms before each, alone and beside {clients} clients of another with a quota of one sandbox at once ({} runs; {requests} requests)",
         bench.runs()
