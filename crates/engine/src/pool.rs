@@ -7,9 +7,9 @@
 //!
 //! A ready sandbox has never seen anything of a caller's and serves one execution. Only executions that ask for just what the
 //! recipe gives (limits, environment, working directory) can have one; all others start their own. A claim takes what is ready
-//! and never waits.
+//! and never waits. The last ones are for tenants who ask for little: whoever asks for more than they do starts its own meanwhile.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, Guest, Sandbox, SandboxSpec, StartError};
+use crate::ids::TenantId;
 use crate::spec::{ExecutionSpec, IsolationLevel, Language};
 
 /// How many wait and what they are.
@@ -63,6 +64,8 @@ pub(crate) struct Pool {
     ready: Mutex<VecDeque<Ready>>,
     /// When sandboxes were asked for lately; decides how many should wait.
     demand: Mutex<VecDeque<Instant>>,
+    /// Who asked.
+    shares: Mutex<Shares>,
     claims: AtomicU64,
     misses: AtomicU64,
     busy: AtomicUsize,
@@ -133,6 +136,7 @@ impl Pool {
             backend,
             ready: Mutex::default(),
             demand: Mutex::default(),
+            shares: Mutex::default(),
             claims: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             busy: AtomicUsize::new(0),
@@ -157,10 +161,14 @@ impl Pool {
         let asked = Instant::now();
         *self.touched.lock() = asked;
         self.demand.lock().push_back(asked);
+        let modest = self.shares.lock().ask(&spec.owner, asked);
+        let left_to_others = modest.min(self.target() / 2);
         let generation = self.backend.generation(&self.config.recipe.kind);
         let mut ready = self.ready.lock();
         let mut found = None;
-        while let Some(mut next) = ready.pop_front() {
+        while ready.len() > left_to_others
+            && let Some(mut next) = ready.pop_front()
+        {
             if next.usable(self.config.ttl, generation) {
                 found = Some(next.sandbox);
                 break;
@@ -294,6 +302,26 @@ impl Pool {
             () = tokio::time::sleep(self.config.start_timeout) => return Err(failed(&"the interpreter was not loaded in time")),
         }
         Ok(sandbox)
+    }
+}
+
+/// How much each tenant asked for lately.
+#[derive(Default)]
+struct Shares(HashMap<TenantId, (f64, Instant)>);
+
+impl Shares {
+    /// Notes that `owner` asks; how many others asked too, and for less.
+    fn ask(&mut self, owner: &TenantId, now: Instant) -> usize {
+        /// What was asked so long ago counts half.
+        const HALVED: f64 = 10.0;
+        const FORGOTTEN: Duration = Duration::from_secs(60);
+        self.0.retain(|_, (_, last)| now.saturating_duration_since(*last) < FORGOTTEN);
+        let weight = |(asked, last): (f64, Instant)| {
+            asked * (-now.saturating_duration_since(last).as_secs_f64() / HALVED).exp2()
+        };
+        let own = self.0.get(owner).copied().map_or(0.0, weight) + 1.0;
+        self.0.insert(owner.clone(), (own, now));
+        self.0.iter().filter(|(other, share)| *other != owner && weight(**share) < own).count()
     }
 }
 
@@ -485,6 +513,46 @@ mod tests {
         drop((first, second, third, fourth));
         until(|| pool.status().ready == 2).await;
         assert_eq!(pool.status().busy, 0);
+    }
+
+    fn of(tenant: &str) -> ExecutionSpec {
+        ExecutionSpec { owner: TenantId::parse(tenant).unwrap(), ..spec(|_| {}) }
+    }
+
+    #[tokio::test]
+    async fn the_last_one_is_for_a_tenant_who_asks_for_less() {
+        let pool = Pool::start(config(2, 2), Arc::new(Hollow::default()));
+        until(|| pool.status().ready == 2).await;
+        let takes = |tenant: &str| pool.claim(&of(tenant)).unwrap().0.is_some();
+        assert!(takes("calm"));
+        for _ in 0..5 {
+            until(|| pool.status().ready == 2).await;
+            assert!(takes("loud"));
+            // No await since: nothing was made meanwhile.
+            assert!(!takes("loud"), "the last one is not for who asks for more");
+        }
+        assert!(takes("calm"));
+    }
+
+    #[tokio::test]
+    async fn a_tenant_who_is_alone_gets_the_last_one() {
+        let pool = Pool::start(config(2, 2), Arc::new(Hollow::default()));
+        until(|| pool.status().ready == 2).await;
+        assert!([(); 3].map(|()| pool.claim(&of("loud")).unwrap().0.is_some()) == [true, true, false]);
+    }
+
+    #[test]
+    fn what_was_asked_for_long_ago_counts_for_little() {
+        let (mut shares, begun) = (Shares::default(), Instant::now());
+        let [loud, calm] = ["loud", "calm"].map(|tenant| TenantId::parse(tenant).unwrap());
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        assert_eq!((0..10).map(|_| shares.ask(&loud, begun)).max(), Some(0));
+        assert_eq!([shares.ask(&calm, begun), shares.ask(&loud, begun)], [0, 1]);
+        // Half of eleven and a half of one and one more; then the other way round.
+        assert_eq!([shares.ask(&calm, at(10)), shares.ask(&loud, at(10))], [0, 1]);
+        assert_eq!([shares.ask(&calm, at(30)), shares.ask(&calm, at(30))], [0, 1]);
+        // Forgotten.
+        assert_eq!(shares.ask(&calm, at(120)), 0);
     }
 
     #[test]

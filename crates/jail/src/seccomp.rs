@@ -32,6 +32,8 @@ enum When {
     NoneOf(u8, &'static [u64]),
     /// The low 32 bits of the argument are one of these.
     OneOf(u8, &'static [u64]),
+    /// Where the first argument is this value, the second is none of these.
+    NoneOfBeside(u8, u64, u8, &'static [u64]),
 }
 
 /// One closed call.
@@ -81,6 +83,9 @@ impl When {
             Self::AnyBit(argument, bits) => bits.iter().any(|bit| arguments[usize::from(argument)] & bit != 0),
             Self::NoneOf(argument, values) => !values.contains(&low(argument)),
             Self::OneOf(argument, values) => values.contains(&low(argument)),
+            Self::NoneOfBeside(given, value, argument, values) => {
+                low(given) == value && !values.contains(&low(argument))
+            }
         }
     }
 }
@@ -147,6 +152,21 @@ const PERSONALITIES: Reason = Reason {
 const FAMILIES: Reason = Reason {
     why: "other families (packet, alg, vsock, …) reach the host or rarely used kernel code",
     instead: "use unix, inet or inet6 sockets; hashes and ciphers are in hashlib and cryptography",
+};
+/// Others are code that is rarely looked at, and that the kernel would load for whoever asks (SCTP, DCCP, L2TP). MPTCP is what some runtimes listen with.
+const PROTOCOLS: &[u64] = &[
+    0,
+    libc::IPPROTO_ICMP as u64,
+    libc::IPPROTO_TCP as u64,
+    libc::IPPROTO_UDP as u64,
+    libc::IPPROTO_ICMPV6 as u64,
+    libc::IPPROTO_MPTCP as u64,
+    // Raw sockets are refused for want of a capability, with the error that programs know.
+    libc::IPPROTO_RAW as u64,
+];
+const RARE_PROTOCOLS: Reason = Reason {
+    why: "other protocols (SCTP, DCCP, L2TP, …) reach kernel code that is rarely used, and have it loaded",
+    instead: "use TCP or UDP",
 };
 const TERMINALS: Reason = Reason {
     why: "pushes input into a terminal, or gives it a line discipline whose code is rarely looked at",
@@ -221,6 +241,8 @@ const DENIED: &[Denied] = &[
         When::NoneOf(0, &[libc::AF_UNIX as u64, libc::AF_INET as u64, libc::AF_INET6 as u64, libc::AF_NETLINK as u64],),
         FAMILIES
     ),
+    deny!(SYS_socket, When::NoneOfBeside(0, libc::AF_INET as u64, 2, PROTOCOLS), RARE_PROTOCOLS),
+    deny!(SYS_socket, When::NoneOfBeside(0, libc::AF_INET6 as u64, 2, PROTOCOLS), RARE_PROTOCOLS),
     deny!(SYS_ioctl, When::OneOf(1, &[libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD]), TERMINALS),
     #[cfg(target_arch = "x86_64")]
     deny!(SYS_iopl, KERNEL),
@@ -320,6 +342,13 @@ fn conditions(when: When) -> Result<Vec<SeccompRule>, seccompiler::BackendError>
                 .iter()
                 .map(|value| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, *value));
             Ok(vec![rule(differ.collect::<Result<_, _>>()?)?])
+        }
+        When::NoneOfBeside(given, value, argument, values) => {
+            let given = SeccompCondition::new(given, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
+            let differ = values
+                .iter()
+                .map(|value| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, *value));
+            Ok(vec![rule(std::iter::once(given).chain(differ).collect::<Result<_, _>>()?)?])
         }
         When::OneOf(argument, values) => values
             .iter()
@@ -426,6 +455,9 @@ fn detail(call: libc::c_long, arguments: &[u64; 6]) -> Option<String> {
     match call {
         libc::SYS_socket => {
             let family = FAMILIES.iter().find(|(number, _)| *number as u64 == arguments[0] & 0xffff_ffff);
+            if let libc::AF_INET | libc::AF_INET6 = arguments[0] as i32 {
+                return Some(format!("protocol {}", arguments[2] as i32));
+            }
             Some(family.map_or_else(|| format!("family {}", arguments[0] as i32), |(_, name)| (*name).to_owned()))
         }
         libc::SYS_clone | libc::SYS_unshare => {
@@ -482,6 +514,8 @@ mod tests {
     fn every_closed_call_is_explained_by_its_name_and_the_argument_that_closed_it() {
         assert_eq!(explain(libc::SYS_ptrace, &[0; 6]).what, "ptrace");
         assert_eq!(explain(libc::SYS_socket, &[17, 3, 0, 0, 0, 0]).what, "socket(AF_PACKET)");
+        let sctp = explain(libc::SYS_socket, &[libc::AF_INET as u64, 1, 132, 0, 0, 0]);
+        assert_eq!((sctp.what.as_str(), sctp.why), ("socket(protocol 132)", RARE_PROTOCOLS.why));
         let flags = (libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::SIGCHLD) as u64;
         assert_eq!(explain(libc::SYS_clone, &[flags, 0, 0, 0, 0, 0]).what, "clone(CLONE_NEWUSER|CLONE_NEWNS)");
         let sibling = explain(libc::SYS_clone, &[(libc::CLONE_PARENT | libc::SIGCHLD) as u64, 0, 0, 0, 0, 0]);

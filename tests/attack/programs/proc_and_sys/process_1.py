@@ -3,7 +3,7 @@
 
 for leaf in ("environ", "mem", "maps", "smaps", "fd", "fdinfo", "root", "cwd", "exe", "auxv", "stack", "syscall", "personality", "map_files", "ns/mnt", "io", "pagemap", "numa_maps", "timers"):
     path = f"/proc/1/{leaf}"
-    look = os.listdir if leaf in ("fd", "map_files") else os.readlink if leaf in ("root", "cwd", "exe", "ns/mnt") else lambda path: read(path, 8)
+    look = os.listdir if leaf in ("fd", "map_files") else os.readlink if leaf in ("root", "cwd", "exe", "ns/mnt") else lambda path: read(path, 8) or exec("raise OSError")
     if leaf == "fdinfo":
         look = lambda path: os.listdir(path) or exec("raise OSError")
     attempt(path, look, path)
