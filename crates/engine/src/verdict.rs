@@ -89,14 +89,6 @@ pub(crate) fn decide(observed: &Observed<'_>) -> Verdict {
 
 fn end(observed: &Observed<'_>) -> Verdict {
     let exit = observed.exit;
-    if exit.lost {
-        return failed(
-            Outcome::Lost,
-            Fault::Infra,
-            "the process that watches sandboxes on this node is gone".to_owned(),
-            None,
-        );
-    }
     match observed.killed {
         Some(KillReason::Cancelled) => {
             return Verdict {
@@ -112,6 +104,15 @@ fn end(observed: &Observed<'_>) -> Verdict {
             return failed(Outcome::OutputLimit, Fault::Limit, message, Some(hint));
         }
         _ => {}
+    }
+    // Not before: what was ended by us ended for that reason, also when it is not gone in time.
+    if exit.lost {
+        return failed(
+            Outcome::Lost,
+            Fault::Infra,
+            "the process that watches sandboxes on this node is gone".to_owned(),
+            None,
+        );
     }
     if let Some(failed_step) = &exit.failed_step {
         return never_ran(failed_step, observed.runner);
@@ -458,6 +459,10 @@ mod tests {
         ] {
             assert_eq!(verdict(Some(reason), &killed, None, false).outcome, outcome);
         }
+        // Also when the host has not seen the end of it in time.
+        let unseen = ExitReport { lost: true, ..ExitReport::default() };
+        assert_eq!(verdict(Some(KillReason::TimedOut), &unseen, None, false).outcome, Outcome::TimedOut);
+        assert_eq!(verdict(Some(KillReason::StartTimeout), &unseen, None, false).outcome, Outcome::Lost);
     }
 
     #[test]
