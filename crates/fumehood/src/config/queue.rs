@@ -76,7 +76,7 @@ mod tests {
         for (key, variables) in [
             ("queue.url", vec![("FUMEHOOD_QUEUE__URL", "http://:hush@host")]),
             ("queue.url", vec![("FUMEHOOD_QUEUE__URL", "redis://:hush@host:port")]),
-            ("storage.blobs", vec![("FUMEHOOD_STORAGE__BLOBS", "/srv/blobs")]),
+            ("storage.blobs", vec![("FUMEHOOD_STORAGE__BLOBS", "srv/blobs")]),
             (
                 "storage.blobs",
                 vec![("FUMEHOOD_STORAGE__BLOBS", "s3://bucket"), ("FUMEHOOD_STORAGE__BLOBS_SECRET_KEY", "hush")],
@@ -92,5 +92,6 @@ mod tests {
             ("FUMEHOOD_STORAGE__BLOBS_SECRET_KEY", "hush"),
         ];
         assert_eq!(told(&fine), "");
+        assert_eq!(told(&[("FUMEHOOD_STORAGE__BLOBS", "/srv/blobs")]), "");
     }
 }
