@@ -131,7 +131,16 @@ impl Group {
 
     pub(super) fn is_frozen(&self) -> bool {
         let state = self.freezer.as_ref().and_then(|folder| std::fs::read_to_string(folder.join(STATE)).ok());
-        state.is_some_and(|state| state.trim() == "FROZEN")
+        match state.as_deref().map(str::trim) {
+            Some("FROZEN") => true,
+            // A process that waits for what it has just forked (vfork) when it is told to stop is passed over, and stands in the way for ever: it has to be
+            // told again (Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst).
+            Some("FREEZING") => {
+                self.freeze(true).ok();
+                false
+            }
+            _ => false,
+        }
     }
 
     pub(super) fn counters(&self) -> Counters {
