@@ -149,7 +149,11 @@ fn judge(call: &Call, answer: u32, zygote: bool) {
         libc::SYS_keyctl if zygote => first != 1,
         libc::SYS_setns => !zygote,
         libc::SYS_unshare => true,
-        libc::SYS_socket => !matches!(first, 1 | 2 | 10 | 16),
+        libc::SYS_socket => match first {
+            // Protocols of inet: any, ICMP, TCP, UDP, ICMPv6, MPTCP, and raw ones, for which a capability is missing.
+            2 | 10 => !matches!(arguments[2] as u32, 0 | 1 | 6 | 17 | 58 | 262 | 255),
+            family => !matches!(family, 1 | 16),
+        },
         libc::SYS_personality => !matches!(first, 0 | 0xffff_ffff | 0x0004_0000),
         libc::SYS_ioctl => matches!(arguments[1] as u32, 0x5412 | 0x541c | 0x5423),
         number => CLOSED.contains(&number),
