@@ -58,14 +58,11 @@ pub(crate) async fn artifact(
     let content = match (opened, state.store.shared_files()) {
         (Ok(file), _) => Body::from_stream(ReaderStream::with_capacity(tokio::fs::File::from_std(file), CHUNK)),
         // Of an execution that ran on another server, or long ago.
-        (Err(_), Some(blobs)) => {
-            let blob = BlobRef { sha256: artifact.sha256.clone(), size: artifact.size };
-            match blobs.get(&blob, None).await {
-                Ok(pieces) => Body::from_stream(pieces),
-                Err(StoreError::Corrupt { .. }) => return Err(unknown()),
-                Err(error) => return Err(error.into()),
-            }
-        }
+        (Err(_), Some(blobs)) => match blobs.get(&BlobRef::from(&artifact), None).await {
+            Ok(pieces) => Body::from_stream(pieces),
+            Err(StoreError::Corrupt { .. }) => return Err(unknown()),
+            Err(error) => return Err(error.into()),
+        },
         (Err(_), None) => return Err(unknown()),
     };
     let length = [(header::CONTENT_LENGTH, artifact.size)];

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::{Jobs, LONGEST_PAUSE, PAUSE};
 use crate::http::submit::Accepted;
-use crate::store::{BlobRef, ExecutionFilter, KeptExecution, StoreError};
+use crate::store::{ExecutionFilter, KeptExecution, StoreError};
 
 /// Executions that wait to be written, and bytes of their output: beyond that the newest are not kept on record.
 const MOST: usize = 20_000;
@@ -249,8 +249,7 @@ impl Jobs {
             let opened = tokio::task::spawn_blocking(move || engine.artifacts().open_artifact(&id, index)).await;
             // Those that are gone were too many, see `engine.keep_artifacts_mb`.
             let Ok(Ok(file)) = opened else { continue };
-            let blob = BlobRef { sha256: artifact.sha256.clone(), size: artifact.size };
-            match blobs.put_file(execution.id.as_str(), &blob, file.into()).await {
+            match blobs.put_file(execution.id.as_str(), &artifact.into(), file.into()).await {
                 Ok(()) => {}
                 Err(error @ StoreError::Unavailable(_)) => return Err(error),
                 Err(error) => {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use fumehood_engine::execution::Artifact;
 use futures::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
 use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
@@ -53,6 +54,13 @@ impl BlobRef {
     #[must_use]
     pub fn of(content: &[u8]) -> Self {
         Self { sha256: hex(&Sha256::digest(content)), size: content.len() as u64 }
+    }
+}
+
+impl From<&Artifact> for BlobRef {
+    /// What an artifact is called by where files are shared: the host took its hash when it was collected.
+    fn from(artifact: &Artifact) -> Self {
+        Self { sha256: artifact.sha256.clone(), size: artifact.size }
     }
 }
 
