@@ -131,6 +131,10 @@ fuzz: ## the same for ten minutes each
 soak: build ## 50,000 executions of every kind, faults included; then what is left over, and memory (SOAK_EXECUTIONS)
 	@$(RELEASE) bench churn --requests $(or $(SOAK_EXECUTIONS),50000)
 
+.PHONY: bounds
+bounds: build ## time from a limit to the answer that says so, and every stressor of stress-ng (apt-get install stress-ng), against their bounds
+	@$(RELEASE) bench limits stress --check
+
 .PHONY: lock
 lock: ## renew image/requirements.txt from image/requirements.in
 	@sh scripts/lock-requirements

@@ -200,8 +200,8 @@ fn go_inside(socket: OwnedFd, place: Place) -> io::Result<()> {
             drop(socket);
             if let Some(go) = &go {
                 await_reader(go);
-                // Killed outright it cannot end before its sandboxes, nor these while they stand still.
-                place.hierarchy.thaw_all();
+                // Killed outright it cannot end before its sandboxes, nor these while they stand still or have used up their share.
+                place.hierarchy.let_all_end();
             }
             let status = wait_status(&pidfd);
             drop(go);

@@ -423,9 +423,21 @@ def test_the_asynchronous_client_runs_many_at_once(url: str) -> None:
             assert (await client.health()).status == "healthy"
             assert await client.ready()
             assert (await client.pool()).capacity > 0
+            assert "calculator" in [template.name for template in await client.templates()]
             return [execution.result for execution in executions]
 
     assert asyncio.run(scenario()) == [number * 2 for number in range(12)]
+
+
+def test_a_template_is_found_by_its_name_and_names_the_version_that_runs(client: Client) -> None:
+    calculator = next(template for template in client.templates(versions=True) if template.name == "calculator")
+    assert calculator.built_in and calculator.spec["name"] == "calculator"
+    assert client.template(str(calculator)) == client.template("calculator") == calculator
+    assert "limits" in client.template("calculator", resolved=True).spec
+    with pytest.raises(fumehood.NotFound, match="no-such"):
+        client.template("no-such")
+    execution = client.run("import math\nmath.factorial(5)", template=str(calculator), check=True)
+    assert (execution.result, execution.template) == (120, str(calculator))
 
 
 def test_threads_may_share_a_client(client: Client) -> None:

@@ -159,11 +159,18 @@ impl Hierarchy {
         }
     }
 
-    /// Has whatever stands still go on: in version 1 it cannot end otherwise, though it was killed.
-    pub(crate) fn thaw_all(&self) {
-        let Self::V1(hierarchy) = self else { return };
-        for group in hierarchy.freezer().iter().flat_map(fs::read_dir).flatten().flatten() {
-            v1::thaw(&group.path());
+    /// Has whatever stands still or waits for its share of the processor go on: it cannot end otherwise, though it was killed. (Version 2 ends what it has
+    /// frozen.)
+    pub(crate) fn let_all_end(&self) {
+        let groups = |folder: &PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|group| group.path());
+        match self {
+            Self::V1(hierarchy) => {
+                groups(&hierarchy.folders()[2]).for_each(|group| v1::hurry(&group));
+                hierarchy.freezer().into_iter().flat_map(groups).for_each(|group| v1::thaw(&group));
+            }
+            Self::V2(hierarchy) => {
+                groups(&hierarchy.folder).filter(|group| group.is_dir()).for_each(|group| v2::hurry(&group))
+            }
         }
     }
 
@@ -242,9 +249,39 @@ impl Group {
     /// As the kernel says.
     pub fn spare_others(&self) -> Result<(), JailError> {
         match self {
-            // There it never does anything else.
+            // There it never does anything else, and what is kept has no alarm.
             Self::V1(_) => Ok(()),
             Self::V2(group) => write(&group.folder, "memory.oom.group", 0),
+        }
+    }
+
+    /// Readable each time that memory has run out, where the kernel ends one process then and the others are to be ended by whoever reads this.
+    #[must_use]
+    pub fn alarm(&self) -> Option<&OwnedFd> {
+        match self {
+            Self::V1(group) => group.alarm(),
+            Self::V2(_) => None,
+        }
+    }
+
+    /// Gives its processes as much of the processor as they want, because they are to end: what used more than its share while the kernel worked for it
+    /// has to wait until the share has caught up, for minutes even, before it can so much as die.
+    pub fn hurry(&self) {
+        // Only a courtesy: refused it costs nobody more than time.
+        match self {
+            Self::V1(group) => group.hurry(),
+            Self::V2(group) => group.hurry(),
+        }
+    }
+
+    /// Sets the share of the processor, after [`Self::hurry`].
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn limit_processor(&self, limits: &JailLimits) -> Result<(), JailError> {
+        match self {
+            Self::V1(group) => group.limit_processor(limits),
+            Self::V2(group) => group.limit_processor(limits),
         }
     }
 

@@ -1,6 +1,10 @@
 //! Version 1: one folder per hierarchy.
 
+use std::fs::File;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::{CgroupMounts, Counters, instance_name, own_folder, read_keyed, read_number, sweep, write};
 use crate::error::{At, JailError, Step};
@@ -22,6 +26,12 @@ pub(super) fn thaw(folder: &Path) {
     }
 }
 
+/// Lifts the limit of the processor from a group, if it has one.
+pub(super) fn hurry(folder: &Path) {
+    // Gone meanwhile it needs none.
+    std::fs::write(folder.join("cpu.cfs_quota_us"), "-1").ok();
+}
+
 /// The folder of this jailer in each hierarchy, in the order of [`CONTROLLERS`] (two may be the same).
 #[derive(Debug)]
 pub struct Hierarchy {
@@ -35,6 +45,8 @@ pub struct Hierarchy {
 pub struct Group {
     folders: [PathBuf; 4],
     freezer: Option<PathBuf>,
+    /// Counts how often memory ran out, where all of the sandbox is to end then: this version ends one process and no more by itself.
+    alarm: Option<OwnedFd>,
 }
 
 impl Hierarchy {
@@ -82,11 +94,12 @@ impl Hierarchy {
         processes: u64,
         keep: bool,
     ) -> Result<Group, JailError> {
-        let group = Group {
+        let mut group = Group {
             folders: self.folders.clone().map(|folder| folder.join(name)),
             freezer: self.freezer.as_ref().filter(|_| keep).map(|folder| folder.join(name)),
+            alarm: None,
         };
-        let made = group.set_up(limits, processes);
+        let made = group.set_up(limits, processes).and_then(|()| if keep { Ok(()) } else { group.set_alarm() });
         if made.is_err() {
             super::Group::V1(group).remove().ok();
             return made.map(|()| unreachable!("it is an error"));
@@ -110,7 +123,29 @@ impl Group {
         }
         write(pids, "pids.max", processes)?;
         write(cpu, "cpu.cfs_period_us", 100_000)?;
-        write(cpu, "cpu.cfs_quota_us", (limits.cpu_millis * 100).max(1000))
+        self.limit_processor(limits)
+    }
+
+    pub(super) fn limit_processor(&self, limits: &JailLimits) -> Result<(), JailError> {
+        write(&self.folders[2], "cpu.cfs_quota_us", (limits.cpu_millis * 100).max(1000))
+    }
+
+    pub(super) fn hurry(&self) {
+        hurry(&self.folders[2]);
+    }
+
+    fn set_alarm(&mut self) -> Result<(), JailError> {
+        let path = self.folders[0].join("memory.oom_control");
+        let alarm = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).at(Step::PrepareCgroup, "eventfd")?;
+        let control = File::open(&path).at(Step::PrepareCgroup, path.display().to_string())?;
+        let order = format!("{} {}", alarm.as_raw_fd(), control.as_raw_fd());
+        write(&self.folders[0], "cgroup.event_control", order)?;
+        self.alarm = Some(alarm);
+        Ok(())
+    }
+
+    pub(super) fn alarm(&self) -> Option<&OwnedFd> {
+        self.alarm.as_ref()
     }
 
     pub(super) fn folders(&self) -> &[PathBuf; 4] {

@@ -141,7 +141,15 @@ impl Group {
         // Half a sandbox is no sandbox: when memory runs out all of it ends.
         write(&self.folder, "memory.oom.group", 1)?;
         write(&self.folder, "pids.max", processes)?;
+        self.limit_processor(limits)
+    }
+
+    pub(super) fn limit_processor(&self, limits: &JailLimits) -> Result<(), JailError> {
         write(&self.folder, "cpu.max", format!("{} 100000", (limits.cpu_millis * 100).max(1000)))
+    }
+
+    pub(super) fn hurry(&self) {
+        hurry(&self.folder);
     }
 
     pub(super) fn counters(&self) -> Counters {
@@ -157,6 +165,12 @@ impl Group {
                 .map(|peak| peak.saturating_sub(1)),
         }
     }
+}
+
+/// Lifts the limit of the processor from a group.
+pub(super) fn hurry(folder: &Path) {
+    // Gone meanwhile it needs none.
+    fs::write(folder.join("cpu.max"), "max").ok();
 }
 
 fn already(error: std::io::Error) -> std::io::Result<()> {

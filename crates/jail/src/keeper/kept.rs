@@ -29,6 +29,8 @@ impl State {
             }
         }
         sandbox.next = Some(Next { number, zygote, channels });
+        // What runs there is to end; the share is set again before anything else begins.
+        sandbox.group.hurry();
         let swept = sandbox.report.as_ref().map(|process_1| send_now(process_1, &Order::Sweep, &[]));
         if !matches!(swept, Some(Ok(()))) {
             // Its end is on its way.
@@ -47,6 +49,9 @@ impl State {
         let (report, theirs) = packet_pair()?;
         channels.push(theirs);
         sandbox.exit = ExitReport::default();
+        if let Err(error) = sandbox.group.limit_processor(&sandbox.limits) {
+            return self.no_fork(id, error, server);
+        }
         let ready = zygote.filter(|id| self.zygotes.get(id).is_some_and(|zygote| zygote.ready));
         let begun = match (zygote, ready) {
             (Some(zygote), None) => {

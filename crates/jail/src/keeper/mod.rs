@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::process::{Signal, pidfd_send_signal};
@@ -41,6 +41,9 @@ use crate::sys;
 
 /// Requests that a zygote has at a time; the others wait here. More than one, so that it never waits for the next.
 const FORKS_AHEAD: usize = 2;
+
+/// So long after memory ran out the kernel has ended a process, if it is going to.
+const STARVED_FOR: Duration = Duration::from_secs(1);
 
 /// What the jailer has on its host.
 pub(crate) struct Place {
@@ -90,6 +93,8 @@ struct State {
     forkless: BTreeSet<u64>,
     /// Sandboxes that are being stopped, until they stand still.
     freezing: BTreeSet<u64>,
+    /// Sandboxes whose memory has run out, until the kernel has counted whom it ended, or has found enough after all.
+    starved: BTreeMap<u64, Instant>,
     /// Hosts hear of refused calls.
     refusals_told: bool,
     /// Everything that is waited for, named by [`Source`].
@@ -217,6 +222,7 @@ enum Source {
     Program(u64),
     ProgramReport(u64),
     Zygote(u64),
+    Memory(u64),
 }
 
 impl Source {
@@ -229,6 +235,7 @@ impl Source {
             Self::Zygote(id) => (4, id),
             Self::ProgramReport(id) => (5, id),
             Self::Outer => (6, 0),
+            Self::Memory(id) => (7, id),
         };
         epoll::EventData::new_u64(id << 3 | kind)
     }
@@ -242,6 +249,7 @@ impl Source {
             3 => Self::Program(id),
             5 => Self::ProgramReport(id),
             6 => Self::Outer,
+            7 => Self::Memory(id),
             _ => Self::Zygote(id),
         }
     }
@@ -265,6 +273,7 @@ impl State {
             graveyard: Vec::new(),
             forkless: BTreeSet::new(),
             freezing: BTreeSet::new(),
+            starved: BTreeMap::new(),
             refusals_told: false,
             watch,
         };
@@ -329,14 +338,14 @@ impl State {
         self.watch(outer.as_fd(), Source::Outer)?;
         let mut events = Vec::with_capacity(64);
         loop {
-            // Groups that were busy are tried again soon, strays looked for, and what is to stand still; otherwise there is nothing to do but wait.
+            // Groups that were busy are tried again soon, strays looked for, and what is to stand still or has no memory; otherwise there is nothing to do
+            // but wait.
             let again = Timespec { tv_sec: 0, tv_nsec: Duration::from_millis(5).subsec_nanos().into() };
             events.clear();
             match epoll::wait(
                 &self.watch,
                 rustix::buffer::spare_capacity(&mut events),
-                (!self.graveyard.is_empty() || !self.forkless.is_empty() || !self.freezing.is_empty())
-                    .then_some(&again),
+                self.has_to_look_again().then_some(&again),
             ) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -353,6 +362,7 @@ impl State {
                     Source::Program(id) => self.program_ended(id, server)?,
                     Source::Init(id) => self.bury(id, server)?,
                     Source::Zygote(id) => self.hear_zygote(id, server)?,
+                    Source::Memory(id) => self.starves(id),
                 }
             }
             if events.is_empty() && !self.forkless.is_empty() {
@@ -360,6 +370,29 @@ impl State {
             }
             self.graveyard.retain(|group| matches!(group.remove(), Ok(false)));
             self.tell_frozen(server)?;
+            self.end_starved();
+        }
+    }
+
+    fn has_to_look_again(&self) -> bool {
+        !(self.graveyard.is_empty() && self.forkless.is_empty() && self.freezing.is_empty() && self.starved.is_empty())
+    }
+
+    /// Memory has run out there.
+    fn starves(&mut self, id: u64) {
+        let Some(alarm) = self.sandboxes.get(&id).and_then(|sandbox| sandbox.group.alarm()) else { return };
+        // How often does not matter.
+        rustix::io::read(alarm, &mut [0; 8]).ok();
+        self.starved.insert(id, Instant::now());
+    }
+
+    /// Half a sandbox is no sandbox: when the kernel has ended a process for memory all of it ends.
+    fn end_starved(&mut self) {
+        let ended = |id: &u64| self.sandboxes.get(id).is_some_and(|sandbox| sandbox.group.counters().oom_kills > 0);
+        let to_end: Vec<u64> = self.starved.keys().copied().filter(ended).collect();
+        self.starved.retain(|id, since| !to_end.contains(id) && since.elapsed() < STARVED_FOR);
+        for id in to_end {
+            self.kill(id);
         }
     }
 
@@ -464,7 +497,8 @@ impl State {
         let spared = if spec.keep { group.spare_others() } else { Ok(()) };
         let watched = self
             .watch(report.as_fd(), Source::Report(spec.id))
-            .and_then(|()| self.watch(pidfd.as_fd(), Source::Init(spec.id)));
+            .and_then(|()| self.watch(pidfd.as_fd(), Source::Init(spec.id)))
+            .and_then(|()| group.alarm().map_or(Ok(()), |alarm| self.watch(alarm.as_fd(), Source::Memory(spec.id))));
         self.sandboxes.insert(
             spec.id,
             Sandbox {
@@ -498,6 +532,7 @@ impl State {
         if let Some(sandbox) = self.sandboxes.get(&id) {
             // It may have ended a moment ago; then there is nothing to kill.
             pidfd_send_signal(&sandbox.init, Signal::KILL).ok();
+            sandbox.group.hurry();
             // What stands still cannot even end.
             self.resume(id);
         }
@@ -535,6 +570,8 @@ impl State {
             Ok(Some((Report::Ended { wait_status, bytes_read, bytes_written }, _))) => {
                 let exit = std::mem::take(&mut sandbox.exit);
                 sandbox.exit = ExitReport { wait_status: Some(wait_status), bytes_read, bytes_written, ..exit };
+                // Of what it leaves nothing is to go on, and process 1 waits for that.
+                sandbox.group.hurry();
                 Ok(())
             }
             Ok(None) => {
@@ -602,7 +639,9 @@ impl State {
         }
         sandbox.count_bytes();
         sandbox.exit.wait_status = Some(i32::from(code) << 8);
-        sandbox.tell_exited(id, server)
+        sandbox.tell_exited(id, server)?;
+        sandbox.group.hurry();
+        Ok(())
     }
 
     /// Reaps a program that was forked from a zygote, and ends its sandbox.
@@ -627,6 +666,7 @@ impl State {
             return self.program_over(id, status, server);
         }
         pidfd_send_signal(&sandbox.init, Signal::KILL).ok();
+        sandbox.group.hurry();
         if sandbox.told {
             return Ok(());
         }
@@ -656,6 +696,7 @@ impl State {
         let Some(mut sandbox) = self.sandboxes.remove(&id) else { return Ok(()) };
         self.forkless.remove(&id);
         self.freezing.remove(&id);
+        self.starved.remove(&id);
         let last_word = match sandbox.told {
             true => Reply::Gone { id },
             false => Reply::Exited { id, report: sandbox.final_report(), going: false },
@@ -663,7 +704,7 @@ impl State {
         let Sandbox { uid, init, report, group, program, program_report, .. } = sandbox;
         wait_status(&init);
         self.unwatch(&init);
-        report.iter().chain(&program_report).for_each(|report| self.unwatch(report));
+        report.iter().chain(&program_report).chain(group.alarm()).for_each(|fd| self.unwatch(fd));
         match program {
             // Killed together with process 1, which is the end of the sandbox as a whole.
             Program::Forked(program, _) => {

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, openat};
 
@@ -28,6 +29,30 @@ fn files_count_as_memory_too() {
     spec.limits.memory_bytes = 100 << 20;
     let run = rig.run(spec, None);
     assert!(run.report.oom_kills > 0, "{run:?}");
+}
+
+#[test]
+fn when_a_child_is_ended_for_memory_all_of_the_sandbox_ends() {
+    let mut rig = jail!();
+    // Shared memory stays when a child is ended: whoever goes on meets the limit again, and again.
+    let run = rig.python(
+        "import mmap, os, time\nshared = mmap.mmap(-1, 400 << 20)\nif os.fork() == 0:\n    for at in range(0, len(shared), 4096): shared[at] = 1\nos.wait()\nprint('goes on', flush=True)\ntime.sleep(60)",
+    );
+    assert!(run.report.oom_kills > 0, "{run:?}");
+    assert_eq!((run.stdout.as_str(), run.report.wait_status.unwrap_or(9) & 0x7f), ("", 9), "{run:?}");
+}
+
+#[test]
+fn what_owes_time_of_the_processor_is_killed_at_once_all_the_same() {
+    let mut rig = jail!();
+    // Newer kernels let what they do for a program go on beyond its share, and have it wait afterwards: here for twenty times as long.
+    let program = "import os\nzeros = os.open('/dev/zero', os.O_RDONLY)\nblock = bytearray(2 << 20)\nfor _ in range(4): os.fork()\nwhile True: os.readv(zeros, [block] * 1000)";
+    let mut spec = rig.spec(&["/usr/bin/python3", "-I", "-c", program]);
+    spec.limits.cpu_millis = 50;
+    let begun = Instant::now();
+    let run = rig.run(spec, Some(Duration::from_secs(4)));
+    assert_eq!(run.report.wait_status, None, "{run:?}");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?} {run:?}", begun.elapsed());
 }
 
 #[test]

@@ -22,7 +22,7 @@ use sqlx::{Any, Transaction};
 use tokio::sync::Notify;
 
 use super::{Priority, Queue, QueueDepth, QueueEntry, QueuedJob, TakenJob};
-use crate::store::{Attempts, Columns as _, Database, Kind, StoreError};
+use crate::store::{Columns as _, Database, Kind, StoreError, retry_contended};
 
 const READY: i64 = 0;
 const DEFERRED: i64 = 1;
@@ -228,22 +228,15 @@ impl EmbeddedQueue {
     async fn settle(&self, text: &str, values: &[Value<'_>], worker: &str, job: &TakenJob) -> Result<bool, StoreError> {
         let Some(position) = job.handle.parse::<i64>().ok() else { return Ok(false) };
         let text = format!("{text} WHERE position = ? AND worker = ? AND deliveries = ? AND state = 2");
-        let mut attempts = Attempts::default();
-        loop {
-            let mut query = self.database.query(&text);
-            for value in values {
-                query = match value {
-                    Value::Number(number) => query.bind(*number),
-                    Value::Text(text) => query.bind(*text),
-                };
-            }
+        retry_contended(async || {
+            let query = values.iter().fold(self.database.query(&text), |query, value| match value {
+                Value::Number(number) => query.bind(*number),
+                Value::Text(text) => query.bind(*text),
+            });
             let query = query.bind(position).bind(worker).bind(i64::from(job.deliveries));
-            match query.execute(self.database.pool()).await.map_err(StoreError::from) {
-                Ok(done) => return Ok(done.rows_affected() > 0),
-                Err(error) if attempts.again(&error).await => {}
-                Err(error) => return Err(error),
-            }
-        }
+            Ok(query.execute(self.database.pool()).await?.rows_affected() > 0)
+        })
+        .await
     }
 
     async fn try_revive(&self, execution: &ExecutionId) -> Result<bool, StoreError> {
@@ -287,14 +280,7 @@ enum Value<'a> {
 impl Queue for EmbeddedQueue {
     async fn push(&self, job: &QueuedJob) -> Result<(), StoreError> {
         let row = Row::new(job);
-        let mut attempts = Attempts::default();
-        loop {
-            match self.try_push(&row).await {
-                Ok(()) => break,
-                Err(error) if attempts.again(&error).await => {}
-                Err(error) => return Err(error),
-            }
-        }
+        retry_contended(|| self.try_push(&row)).await?;
         self.pushed.notify_one();
         Ok(())
     }
@@ -303,13 +289,7 @@ impl Queue for EmbeddedQueue {
         if most == 0 || !self.peek().await? {
             return Ok(Vec::new());
         }
-        let mut attempts = Attempts::default();
-        loop {
-            match self.try_take(worker, most, lease).await {
-                Err(error) if attempts.again(&error).await => {}
-                done => return done,
-            }
-        }
+        retry_contended(|| self.try_take(worker, most, lease)).await
     }
 
     async fn wait(&self, patience: Duration) {
@@ -343,16 +323,13 @@ impl Queue for EmbeddedQueue {
     }
 
     async fn give_back_all(&self, worker: &str) -> Result<(), StoreError> {
-        let mut attempts = Attempts::default();
-        loop {
+        retry_contended(async || {
             let text = "UPDATE queue SET state = 1, worker = NULL, due_ms = ? WHERE state = 2 AND worker = ?";
             let update = self.database.query(text).bind(self.now()).bind(worker);
-            match update.execute(self.database.pool()).await.map_err(StoreError::from) {
-                Ok(_) => break,
-                Err(error) if attempts.again(&error).await => {}
-                Err(error) => return Err(error),
-            }
-        }
+            update.execute(self.database.pool()).await?;
+            Ok(())
+        })
+        .await?;
         self.pushed.notify_one();
         Ok(())
     }
@@ -366,29 +343,19 @@ impl Queue for EmbeddedQueue {
     }
 
     async fn revive(&self, execution: &ExecutionId) -> Result<bool, StoreError> {
-        let mut attempts = Attempts::default();
-        loop {
-            match self.try_revive(execution).await {
-                Err(error) if attempts.again(&error).await => {}
-                Ok(true) => {
-                    self.pushed.notify_one();
-                    return Ok(true);
-                }
-                other => return other,
-            }
+        let revived = retry_contended(|| self.try_revive(execution)).await?;
+        if revived {
+            self.pushed.notify_one();
         }
+        Ok(revived)
     }
 
     async fn remove(&self, execution: &ExecutionId) -> Result<bool, StoreError> {
-        let mut attempts = Attempts::default();
-        loop {
+        retry_contended(async || {
             let delete = self.database.query("DELETE FROM queue WHERE execution_id = ?").bind(execution.as_str());
-            match delete.execute(self.database.pool()).await.map_err(StoreError::from) {
-                Ok(done) => return Ok(done.rows_affected() > 0),
-                Err(error) if attempts.again(&error).await => {}
-                Err(error) => return Err(error),
-            }
-        }
+            Ok(delete.execute(self.database.pool()).await?.rows_affected() > 0)
+        })
+        .await
     }
 
     async fn entries(&self, tenant: Option<&TenantId>, most: usize) -> Result<Vec<QueueEntry>, StoreError> {

@@ -33,7 +33,7 @@ use utoipa::ToSchema;
 
 use crate::config::hex;
 
-use super::{Attempts, Columns as _, Database, Kind, StoreError};
+use super::{Columns as _, Database, Kind, StoreError, retry_contended};
 
 /// What is larger is uploaded in parts of this size.
 const PART: usize = 8 << 20;
@@ -244,14 +244,7 @@ impl Blobs {
         blob: &BlobRef,
         upload: impl Future<Output = Result<(), StoreError>>,
     ) -> Result<(), StoreError> {
-        let mut attempts = Attempts::default();
-        let present = loop {
-            match self.refer(owner, blob).await {
-                Err(error) if attempts.again(&error).await => {}
-                done => break done?,
-            }
-        };
-        if present {
+        if retry_contended(|| self.refer(owner, blob)).await? {
             return Ok(());
         }
         if self.away.lock().is_some_and(|since| since.elapsed() < REST) {
@@ -261,15 +254,12 @@ impl Blobs {
             *self.away.lock() = matches!(error, StoreError::Unavailable(_)).then(Instant::now);
             return Err(error);
         }
-        let mut attempts = Attempts::default();
-        loop {
+        retry_contended(async || {
             let update = self.database.query("UPDATE blobs SET present = 1 WHERE sha256 = ?").bind(&blob.sha256);
-            match update.execute(self.database.pool()).await.map_err(StoreError::from) {
-                Ok(_) => return Ok(()),
-                Err(error) if attempts.again(&error).await => {}
-                Err(error) => return Err(error),
-            }
-        }
+            update.execute(self.database.pool()).await?;
+            Ok(())
+        })
+        .await
     }
 
     async fn refer(&self, owner: &str, blob: &BlobRef) -> Result<bool, StoreError> {
@@ -343,13 +333,7 @@ impl Blobs {
     /// # Errors
     /// As [`Self::release`].
     pub async fn release_one(&self, owner: &str, sha256: &str) -> Result<(), StoreError> {
-        let mut attempts = Attempts::default();
-        let orphan = loop {
-            match self.disown(owner, sha256).await {
-                Err(error) if attempts.again(&error).await => {}
-                done => break done?,
-            }
-        };
+        let orphan = retry_contended(|| self.disown(owner, sha256)).await?;
         if orphan { self.collect(sha256).await } else { Ok(()) }
     }
 
@@ -373,13 +357,7 @@ impl Blobs {
 
     /// Deletes what nobody refers to; while that lasts, its row is held, and whoever puts the same content waits.
     async fn collect(&self, sha256: &str) -> Result<(), StoreError> {
-        let mut attempts = Attempts::default();
-        loop {
-            match self.try_collect(sha256).await {
-                Err(error) if attempts.again(&error).await => {}
-                done => return done,
-            }
-        }
+        retry_contended(|| self.try_collect(sha256)).await
     }
 
     async fn try_collect(&self, sha256: &str) -> Result<(), StoreError> {

@@ -181,6 +181,23 @@ impl Attempts {
     }
 }
 
+/// What `attempt` comes to; it is made again while others break it off, see [`StoreError::contended`].
+///
+/// # Errors
+/// The attempt's own, and the last one's when they do so for too long.
+pub async fn retry_contended<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let mut attempts = Attempts::default();
+    loop {
+        match attempt().await {
+            Err(error) if attempts.again(&error).await => {}
+            done => return done,
+        }
+    }
+}
+
 /// A pool of connections to one database.
 pub struct Database {
     pool: AnyPool,
@@ -203,8 +220,8 @@ impl Database {
     pub async fn connect_as_of(config: &DatabaseConfig, last: i64) -> Result<Self, StoreError> {
         install_default_drivers();
         let kind = kind_of(&config.url)?;
-        let pool = AnyPoolOptions::new()
-            .max_connections(config.connections.max(1))
+        let most = config.connections.max(1);
+        let options = AnyPoolOptions::new()
             .acquire_timeout(PATIENCE)
             // A file is closed by nobody but us.
             .idle_timeout((kind != Kind::Sqlite).then_some(IDLE))
@@ -216,12 +233,15 @@ impl Database {
                     }
                     Ok(())
                 })
-            })
-            .connect(&config.url)
-            .await?;
-        let database = Self { pool, kind };
-        database.migrate(last).await?;
-        Ok(database)
+            });
+        // By a connection of its own: one to SQLite that is older than a step has the tables as they were.
+        let first = Self { pool: options.clone().max_connections(1).connect(&config.url).await?, kind };
+        first.migrate(last).await?;
+        first.close().await;
+        // Connections to a file cost nothing to keep, and what a server holds open is the same from its first minute on.
+        let least = if kind == Kind::Sqlite { most } else { 0 };
+        let pool = options.max_connections(most).min_connections(least).connect(&config.url).await?;
+        Ok(Self { pool, kind })
     }
 
     /// Its dialect.

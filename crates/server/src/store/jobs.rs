@@ -9,7 +9,7 @@ use sqlx::any::AnyRow;
 use sqlx::{Any, Transaction};
 
 use super::executions::{self, IfAway, Record};
-use super::{Attempt, Attempts, Columns, KeptExecution, Store, StoreError, idempotency, webhooks};
+use super::{Attempt, Columns, KeptExecution, Store, StoreError, idempotency, retry_contended, webhooks};
 use crate::jobs::state::JobState;
 
 const TABLE: &str = "jobs";
@@ -140,13 +140,7 @@ pub trait Jobs: Send + Sync {
 impl Jobs for Store {
     async fn add(&self, new: &NewJob, now_ms: i64) -> Result<bool, StoreError> {
         let record = self.record(&new.draft, IfAway::Wait).await?;
-        let mut attempts = Attempts::default();
-        loop {
-            match self.add_once(new, &record, now_ms).await {
-                Err(error) if attempts.again(&error).await => {}
-                done => return done,
-            }
-        }
+        retry_contended(|| self.add_once(new, &record, now_ms)).await
     }
 
     async fn withdraw(&self, id: &ExecutionId) -> Result<(), StoreError> {
@@ -175,13 +169,7 @@ impl Jobs for Store {
             Some(end) => Some((end, self.record(&end.kept, IfAway::Wait).await?)),
             None => None,
         };
-        let mut attempts = Attempts::default();
-        loop {
-            match self.step_once(job, to, end.as_ref()).await {
-                Err(error) if attempts.again(&error).await => {}
-                done => return done,
-            }
-        }
+        retry_contended(|| self.step_once(job, to, end.as_ref())).await
     }
 
     async fn ask_to_end(&self, id: &ExecutionId) -> Result<bool, StoreError> {

@@ -28,7 +28,7 @@ mod webhooks;
 pub use audit::{AuditEntry, AuditFilter, AuditLog};
 pub use blobs::{BlobPlace, BlobRef, Blobs, S3Config};
 pub use columns::Columns;
-pub use database::{Attempts, Database, DatabaseConfig, Kind, StoreError};
+pub use database::{Attempts, Database, DatabaseConfig, Kind, StoreError, retry_contended};
 pub use executions::{ExecutionFilter, Executions, KeptExecution};
 pub use idempotency::{Attempt, Earlier, Idempotency};
 pub use jobs::{End, Job, Jobs, Mine, NewJob, Waiting};

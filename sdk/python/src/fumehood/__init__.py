@@ -60,7 +60,7 @@ from .execution import (
     Policy,
     Variable,
 )
-from .records import FileEntry, FileList, Health, Pool, SandboxProcess, SessionInfo, StoredFile
+from .records import FileEntry, FileList, Health, Pool, SandboxProcess, SessionInfo, StoredFile, Template
 from .tablemind import DataFrameInfo, ExecutionResult, SandboxClient, StreamChunk
 from .tables import PartialTable, Table
 from .values import Opaque, decode
@@ -130,6 +130,7 @@ __all__ = [
     "SessionGone",
     "SessionInfo",
     "StoredFile",
+    "Template",
     "StreamBroken",
     "StreamChunk",
     "Table",

@@ -19,7 +19,7 @@ from ._steps import Close, Emit, Failures, Open, Read, Reply, Request, Retry, Se
 from .errors import ApiError, ConnectionFailed, NotFound, ProtocolError, StreamBroken, api_error
 from .execution import Event, ExecutionRecord, OutputPage
 from .options import RunOptions, SessionOptions, SessionRunOptions, request_body
-from .records import FileList, Health, Pool, SandboxProcess, SessionInfo, StoredFile
+from .records import FileList, Health, Pool, SandboxProcess, SessionInfo, StoredFile, Template
 
 if TYPE_CHECKING:
     import os
@@ -424,6 +424,16 @@ class Operations(Generic[E]):
         except BaseException:
             sink.abandon()
             raise
+
+    # Templates
+
+    def template(self, name: str, resolved: bool) -> Steps[Template]:
+        address = f"/v1/templates/{quote(_id(name), safe='@')}"
+        return Template.from_json((yield from self._get(address, resolved=resolved)))
+
+    def templates(self, versions: bool) -> Steps[list[Template]]:
+        page = yield from self._get("/v1/templates", versions=versions)
+        return [Template.from_json(data) for data in _json.objects(page, "templates")]
 
     # The server
 

@@ -27,7 +27,7 @@ from ._sources import Source, Uploadable
 from ._steps import Close, Emit, Open, Read, Request, Retry, Send, Sleep, Step, Steps, Work, concluded
 from ._transport import HTTPX_ERRORS, Listeners, Settings
 from .execution import ArtifactRecord, Event, ExecutionRecord, Output, OutputPage, Variable, artifact_fields
-from .records import FileList, Health, Pool, SandboxProcess, SessionInfo, StoredFile
+from .records import FileList, Health, Pool, SandboxProcess, SessionInfo, StoredFile, Template
 
 if TYPE_CHECKING:
     import os
@@ -374,6 +374,14 @@ class AsyncClient:
 
     async def sessions(self, *, state: Optional[str] = None) -> list[SessionInfo]:
         return await self._do(self._operations.sessions(state))
+
+    async def template(self, name: str, *, resolved: bool = False) -> Template:
+        """A template by `name` or `name@version`; `resolved` puts in what it extends."""
+        return await self._do(self._operations.template(name, resolved))
+
+    async def templates(self, *, versions: bool = False) -> list[Template]:
+        """Templates that runs and sessions can name, the built-in ones first: the newest version of each, or every one."""
+        return await self._do(self._operations.templates(versions))
 
     async def health(self) -> Health:
         return await self._do(self._operations.health())

@@ -136,6 +136,31 @@ class StoredFile:
 
 
 @dataclass
+class Template:
+    """A version of a template: what code runs in. `spec` is what it says, as it would be written."""
+
+    name: str
+    version: int
+    built_in: bool
+    created_at: Optional[datetime]
+    spec: Json
+
+    @classmethod
+    def from_json(cls, data: Json) -> Template:
+        return cls(
+            name=_json.text(data, "name"),
+            version=_json.whole(data, "version"),
+            built_in=_json.flag(data, "built_in"),
+            created_at=_json.moment(data, "created_at"),
+            spec=_json.mapping(data, "spec"),
+        )
+
+    def __str__(self) -> str:
+        """As `template=` takes it: this version for ever."""
+        return f"{self.name}@{self.version}"
+
+
+@dataclass
 class Health:
     """The server as `GET /health` shows it."""
 

@@ -1,6 +1,5 @@
 # tries: changes the pipes to the host so that the host hangs: sizes, modes, reading from what it is to write
 # stopped by: judge
-# with: {"timeout_ms": 10000}
 
 import fcntl
 for number in (1, 2):

@@ -1,6 +1,5 @@
 # tries: sends frames of thirty megabytes that are millions of values, each of which takes the service many times its bytes
 # stopped by: judge
-# with: {"timeout_ms": 20000}
 # ends: exited, lost, output_limit, timed_out
 # answer: {"isolation/effective": "process"}
 

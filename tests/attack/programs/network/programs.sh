@@ -1,7 +1,6 @@
 # tries: leaves by the programs of the image that know a way: package managers, shells, tools
 # stopped by: network_namespace
 # outside: true
-# with: {"timeout_ms": 20000}
 
 attempt "the shell's own" timeout 2 bash -c "exec 3<>/dev/tcp/192.0.2.1/80"
 attempt "the shell's own to the host" timeout 2 bash -c "exec 3<>/dev/tcp/127.0.0.1/$port"

@@ -1,6 +1,5 @@
 # tries: leaves a daemon that keeps the output open, so that the call never returns
 # stopped by: process_1
-# with: {"timeout_ms": 20000}
 
 import time
 if os.fork() == 0:

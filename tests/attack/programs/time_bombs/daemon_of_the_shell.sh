@@ -1,6 +1,5 @@
 # tries: leaves jobs of the shell that have nothing to do with it any more
 # stopped by: process_1
-# with: {"timeout_ms": 20000}
 
 nohup setsid sleep 1000 &
 (trap '' TERM HUP INT; sleep 1000) &

@@ -47,7 +47,7 @@ use neighbour::Neighbour;
 use program::{Preludes, Program};
 use report::{Judgement, Report};
 use scenario::Scenario;
-use target::{Target, Way};
+use target::{Patience, Target, Way};
 use trial::{Scene, Trial};
 
 const EXIT_CODES: &str = "\
@@ -84,9 +84,12 @@ pub(super) struct AttackArgs {
     /// Attacks at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     at_once: u16,
-    /// Seconds after which the run is given up
+    /// Seconds after which nothing more is tried; what is left is reported as untried
     #[arg(long, value_name = "S", default_value_t = 900)]
     deadline: u64,
+    /// Give everything but what is about running out of time so many times as long; for slow and emulated machines
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    patience: u16,
     /// A folder like tests/attack, instead of what ships in this program
     #[arg(long, value_name = "DIR")]
     suite: Option<PathBuf>,
@@ -235,14 +238,12 @@ fn attack(
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let done = runtime.block_on(async {
-        let target = Target::start(config, node, own.secret, own.metrics.clone()).await?;
-        let tried = tokio::time::timeout(
-            Duration::from_secs(args.deadline),
-            all(args, suite, &target, own.secret, key, without),
-        )
-        .await;
+        let patience = Patience::new(args.patience, config);
+        let target = Target::start(config, node, own.secret, own.metrics.clone(), patience).await?;
+        let tried =
+            all(args, suite, &target, own.secret, key, without, begun + Duration::from_secs(args.deadline)).await;
         target.end().await;
-        tried.context("the deadline has passed (--deadline)")?
+        tried
     });
     drop(runtime);
     jailer.wait();
@@ -267,6 +268,7 @@ async fn all(
     secret: &str,
     key: Option<&str>,
     without: &[Layer],
+    deadline: Instant,
 ) -> anyhow::Result<Tried> {
     // Without a layer nothing is forked, and what the interface refuses is refused all the same.
     let ways = if without.is_empty() { &[Way::Forked, Way::Executed][..] } else { &[Way::Executed] };
@@ -301,11 +303,12 @@ async fn all(
         isolated_network: !without.contains(&Layer::NetworkNamespace),
         without_landlock: without.contains(&Layer::Landlock),
         without_own_uid: without.contains(&Layer::OwnUid),
+        deadline,
         running: Mutex::default(),
         memory_mb: Mutex::new(trial::resident_mb()),
     };
     let names: Vec<&str> = without.iter().map(|layer| layer.name()).collect();
-    let before = settled(None).await;
+    let before = Left::of_process(std::process::id());
     let (mut trials, mut complaints) = (Vec::new(), Vec::new());
     for category in suite.categories() {
         let mut attacks = Vec::new();
@@ -320,6 +323,9 @@ async fn all(
         let of_category: Vec<Trial> = futures::stream::iter(attacks).buffer_unordered(at_once).collect().await;
         let reached = of_category.iter().any(|trial| report::is_expected(trial, &names));
         trials.extend(of_category);
+        if Instant::now() >= deadline {
+            continue;
+        }
         for neighbour in neighbours.values() {
             let told = neighbour.complaints(target).await;
             if reached {
@@ -334,8 +340,11 @@ async fn all(
     if not_forked > 0 {
         complaints.push(format!("{not_forked} attacks were to be forked, and were not"));
     }
-    let after = settled(Some(&before)).await;
-    if after.more_than(&before) {
+    let after = settled(&before, deadline.min(Instant::now() + target.patience.of(GONE_BY))).await;
+    if Instant::now() >= deadline {
+        // What was given up is still there, and ends with the installation.
+        complaints.push("the deadline has passed before it could be seen what is left over (--deadline)".to_owned());
+    } else if after.more_than(&before) {
         complaints.push(format!("something is left over. Before: {}. After: {}", before.text(), after.text()));
     }
     drop(scene);
@@ -347,12 +356,10 @@ async fn all(
 }
 
 /// What belongs to this process, once nothing is there that was not there before.
-async fn settled(before: Option<&Left>) -> Left {
-    let deadline = Instant::now() + GONE_BY;
+async fn settled(before: &Left, deadline: Instant) -> Left {
     loop {
         let now = Left::of_process(std::process::id());
-        let done = before.is_none_or(|before| !now.more_than(before));
-        if done || Instant::now() > deadline {
+        if !now.more_than(before) || Instant::now() >= deadline {
             return now;
         }
         tokio::time::sleep(LOOK_AGAIN).await;

@@ -1,5 +1,7 @@
 //! A sandbox that lives beside all attacks: it has secrets and things that can be broken, does some work, and says whether all is as it was.
 
+use std::time::Duration;
+
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
@@ -7,6 +9,9 @@ use super::target::{Target, Way};
 
 /// What it sets up, and how it looks whether all is well: Python, in `tests/attack/neighbour.py`.
 const CODE: &str = include_str!("../../../../../tests/attack/neighbour.py");
+
+/// It works as ever if it has looked at all of its things by then.
+const ANSWERS_BY: Duration = Duration::from_secs(15);
 
 /// A session of an innocent customer.
 pub(super) struct Neighbour {
@@ -32,7 +37,9 @@ impl Neighbour {
 
     /// What is not as it was, or cannot be done any more.
     pub(super) async fn complaints(&self, target: &Target) -> Vec<String> {
-        let told = target.execute_in(&self.session, &json!({"code": "complaints()", "timeout_ms": 15_000})).await;
+        let timeout_ms = target.patience.of(ANSWERS_BY).as_millis() as u64;
+        let body = json!({"code": "complaints()", "timeout_ms": timeout_ms});
+        let told = target.execute_in(&self.session, &body).await;
         match told {
             Ok(told) if told["status"] == "completed" => {
                 let all = told["result"].as_array().into_iter().flatten();

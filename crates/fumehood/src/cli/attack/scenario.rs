@@ -217,10 +217,11 @@ impl Scene<'_> {
     ) -> anyhow::Result<()> {
         let (status, body, headers) = match (&step.run, &step.ask) {
             (Some(code), None) => {
-                let mut body = json!({"code": self.preludes.with("python", &self.facts) + code, "timeout_ms": 20_000});
+                let mut body = json!({"code": self.preludes.with("python", &self.facts) + code});
                 for (key, value) in &step.with {
                     body[key] = value.clone();
                 }
+                body["timeout_ms"] = self.target.patience.timeout_ms(step.with.get("timeout_ms"));
                 let execution = match session {
                     Some(session) => self.target.execute_in(session, &body).await?,
                     None => self.target.execute(body, way).await?,

@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::node::Node;
 
 /// No answer takes longer: what runs is ended by its own limits long before.
-const PATIENCE: Duration = Duration::from_secs(90);
+const ANSWERED_BY: Duration = Duration::from_secs(90);
 /// No answer to an attack is larger.
 const MOST: usize = 64 << 20;
 /// For the preloaded interpreter.
@@ -31,6 +31,38 @@ const PRELOADED_BY: Duration = Duration::from_secs(90);
 
 /// Variables that an interpreter reads when it starts, so that no fork of another will do.
 const EXECUTED: (&str, &str) = ("PYTHONDONTWRITEBYTECODE", "1");
+
+/// How long an attack runs that does not say otherwise. One that is given less is about running out of time.
+const TIMEOUT_MS: u64 = 20_000;
+
+/// How much longer than usual everything may take, which is for slow machines (`--patience`).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    factor: u16,
+    most_ms: u64,
+}
+
+impl Patience {
+    /// So many times as long, and executions as long as `config` lets them run.
+    pub(super) fn new(factor: u16, config: &Config) -> Self {
+        Self { factor, most_ms: config.server().limits.max_timeout.as_millis() as u64 }
+    }
+
+    /// How long to wait for what is done within `usually`.
+    pub(super) fn of(self, usually: Duration) -> Duration {
+        usually * self.factor.into()
+    }
+
+    /// The time of an execution that asks for `asked`.
+    pub(super) fn timeout_ms(self, asked: Option<&Value>) -> Value {
+        let Some(usually) = asked.map_or(Some(TIMEOUT_MS), Value::as_u64).filter(|usually| *usually >= TIMEOUT_MS)
+        else {
+            return asked.cloned().unwrap_or_default();
+        };
+        // What asks for more than it may have is refused as ever.
+        (usually * u64::from(self.factor)).min(self.most_ms).max(usually).into()
+    }
+}
 
 /// How the interpreter of a program comes about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -45,6 +77,7 @@ pub(super) enum Way {
 /// A running server.
 pub(super) struct Target {
     pub(super) address: SocketAddr,
+    pub(super) patience: Patience,
     key: String,
     stop: CancellationToken,
     engine: fumehood_engine::Engine,
@@ -104,6 +137,7 @@ impl Target {
         node: Node,
         key: &str,
         metrics: PrometheusHandle,
+        patience: Patience,
     ) -> anyhow::Result<Self> {
         let engine = node.engine()?;
         let mut server = config.server();
@@ -117,6 +151,7 @@ impl Target {
         let served = tokio::spawn(fumehood_server::serve(listener, router, stop.clone()));
         Ok(Self {
             address,
+            patience,
             key: key.to_owned(),
             stop,
             engine,
@@ -177,7 +212,7 @@ impl Target {
             connection.abort();
             anyhow::Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
         };
-        tokio::time::timeout(PATIENCE, exchange)
+        tokio::time::timeout(self.patience.of(ANSWERED_BY), exchange)
             .await
             .context("no answer in time")?
             .with_context(|| format!("{method} {path}"))
@@ -246,7 +281,7 @@ impl Target {
                 self.asked_to_fork.store(1, Ordering::Relaxed);
                 return Ok(());
             }
-            ensure!(begun.elapsed() < PRELOADED_BY, "there is no preloaded interpreter");
+            ensure!(begun.elapsed() < self.patience.of(PRELOADED_BY), "there is no preloaded interpreter");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -263,4 +298,21 @@ fn execution(answer: &Answer) -> anyhow::Result<Value> {
     let execution = answer.json();
     ensure!(execution["id"].is_string(), "answered {}: {}", answer.status, answer.text());
     Ok(execution)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_a_slow_machine_only_what_is_about_running_out_of_time_is_given_no_more() {
+        let patience = Patience { factor: 4, most_ms: 100_000 };
+        assert_eq!(patience.of(Duration::from_secs(2)), Duration::from_secs(8));
+        assert_eq!(patience.timeout_ms(None), json!(80_000));
+        for (asked, given) in [(700, 700), (20_000, 80_000), (60_000, 100_000), (200_000, 200_000)] {
+            assert_eq!(patience.timeout_ms(Some(&json!(asked))), json!(given));
+        }
+        // The interface has to refuse it, not this command.
+        assert_eq!(patience.timeout_ms(Some(&json!("soon"))), json!("soon"));
+    }
 }

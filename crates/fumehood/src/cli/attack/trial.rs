@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use tokio::time::timeout_at;
 
 use super::canaries::Canaries;
 use super::neighbour::{Neighbour, brief};
 use super::program::{Preludes, Program};
 use super::target::{Target, Way};
 
-/// How long an attack runs that does not say otherwise.
-const TIMEOUT_MS: u64 = 20_000;
 /// One that takes all it can get has it by then.
 const HOLDS_BY: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -88,6 +87,8 @@ pub(super) struct Scene<'a> {
     pub(super) without_landlock: bool,
     /// Likewise with uids.
     pub(super) without_own_uid: bool,
+    /// What is not at its end then counts as not tried.
+    pub(super) deadline: Instant,
     /// Attacks under way.
     pub(super) running: Mutex<BTreeSet<String>>,
     /// Memory of the service after the last attack, in MiB.
@@ -144,6 +145,10 @@ impl Scene<'_> {
         attack: impl AsyncFnOnce(&mut Catch) -> anyhow::Result<()>,
     ) -> Trial {
         let begun = Instant::now();
+        let late = || "the deadline has passed (--deadline)";
+        if begun >= self.deadline {
+            return Trial { verdict: Verdict::Untried, why: Some(late().to_owned()), ..trial };
+        }
         let lock = |name: &str, enters: bool| {
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
             if enters {
@@ -155,7 +160,8 @@ impl Scene<'_> {
         };
         lock(&trial.name, true);
         let mut catch = Catch::default();
-        let done = attack(&mut catch).await;
+        let done = timeout_at(self.deadline.into(), attack(&mut catch)).await;
+        let done = done.with_context(late).flatten();
         let grown = self.growth().await;
         let beside = lock(&trial.name, false);
         let damage = self.canaries.lock().unwrap_or_else(PoisonError::into_inner).damage();
@@ -176,7 +182,7 @@ impl Scene<'_> {
     /// What the service has taken of memory and keeps, where that is more than it may be.
     async fn growth(&self) -> Option<String> {
         let before = *self.memory_mb.lock().unwrap_or_else(PoisonError::into_inner);
-        let deadline = Instant::now() + GIVEN_BACK_BY;
+        let deadline = Instant::now() + self.target.patience.of(GIVEN_BACK_BY);
         let mut now = resident_mb();
         while now > before + GROWTH_MB && Instant::now() < deadline {
             tokio::time::sleep(LOOK_AGAIN).await;
@@ -255,10 +261,11 @@ impl Scene<'_> {
             _ => "\necho DONE\n",
         };
         let code = self.preludes.with(program.language, &self.facts) + step + end;
-        let mut body = json!({"code": code, "language": program.language, "timeout_ms": TIMEOUT_MS});
+        let mut body = json!({"code": code, "language": program.language});
         for (key, value) in &program.with {
             body[key] = value.clone();
         }
+        body["timeout_ms"] = self.target.patience.timeout_ms(program.with.get("timeout_ms"));
         body
     }
 
@@ -274,7 +281,7 @@ impl Scene<'_> {
             for key in program.with.keys() {
                 body.as_object_mut().map(|body| body.remove(key));
             }
-            body["timeout_ms"] = timeout.clone().unwrap_or_else(|| TIMEOUT_MS.into());
+            body["timeout_ms"] = self.target.patience.timeout_ms(timeout.as_ref());
             last = self.target.execute_in(&session, &body).await?;
             if !end {
                 catch.listen(&last);
@@ -293,7 +300,7 @@ impl Scene<'_> {
         body["mode"] = "async".into();
         let begun = self.target.execute(body, way).await?;
         let path = format!("/v1/executions/{}", begun["id"].as_str().context("an execution without an id")?);
-        let deadline = Instant::now() + HOLDS_BY;
+        let deadline = Instant::now() + self.target.patience.of(HOLDS_BY);
         loop {
             let now = self.target.call("GET", &format!("{path}/output?stream=stdout"), None).await?.text();
             let ended = self.target.call("GET", &path, None).await?.json()["finished_at"].is_string();
