@@ -66,7 +66,7 @@ test-vm: dev ## the sandbox's tests on Debian 12's and 13's kernels (QEMU)
 
 .PHONY: test-vm-ci
 test-vm-ci: dev ## the part of that which every change has to pass
-	@tests/vm/run 12 --cache $(TARGET_DIR)/vm --steps jail,run --seconds 2400
+	@tests/vm/run 12 --cache $(TARGET_DIR)/vm --steps jail,run,attack-root --seconds 3600
 
 .PHONY: test-compat
 test-compat: dev ## tests of CPython, numpy, pandas and others, bare and in sandboxes (takes most of an hour)
