@@ -431,7 +431,8 @@ def test_the_asynchronous_client_runs_many_at_once(url: str) -> None:
 
 def test_a_template_is_found_by_its_name_and_names_the_version_that_runs(client: Client) -> None:
     calculator = next(template for template in client.templates(versions=True) if template.name == "calculator")
-    assert calculator.built_in and calculator.spec["name"] == "calculator"
+    assert calculator.built_in
+    assert calculator.spec["name"] == "calculator"
     assert client.template(str(calculator)) == client.template("calculator") == calculator
     assert "limits" in client.template("calculator", resolved=True).spec
     with pytest.raises(fumehood.NotFound, match="no-such"):

@@ -33,6 +33,9 @@ const ASK_EVERY: Duration = Duration::from_millis(10);
 const AT_REST: Duration = Duration::from_secs(5);
 /// A stressor that has a second to itself has ended by then.
 const PATIENCE_MS: u64 = 20_000;
+/// One that is ended for its time is answered within so much more.
+const ENDED_WITHIN: Duration = Duration::from_secs(2);
+const LATE: &str = "answered late";
 /// Answers that are told with the stressor that ran meanwhile.
 const MOST_TOLD: usize = 20;
 
@@ -84,7 +87,7 @@ pub(super) async fn stress(bench: &mut Bench) -> anyhow::Result<Section> {
     for (end, names) in ends.into_inner() {
         section.note(format!("{end}: {}", names.join(" ")));
         // A sandbox that is refused, lost, or not ended in time is no matter of the stressor's.
-        if ["infra", "lost", "no answer"].iter().any(|wrong| end.starts_with(wrong)) {
+        if ["infra", "lost", "no answer", LATE].iter().any(|wrong| end.starts_with(wrong)) {
             section.complain(format!("{end}: {}", names.join(" ")));
         }
     }
@@ -121,8 +124,12 @@ async fn stressors(connection: &mut Connection) -> anyhow::Result<BTreeMap<&'sta
 async fn stressed(connection: &mut Connection, name: &str) -> anyhow::Result<String> {
     let option = format!("--{name}");
     let argv = json!(["stress-ng", option, "1", "--timeout", "1s", "--temp-path", "/tmp"]);
+    let begun = Instant::now();
     let done =
         run(connection, json!({"code": "", "language": "command", "argv": argv, "timeout_ms": PATIENCE_MS})).await?;
+    if begun.elapsed() > Duration::from_millis(PATIENCE_MS) + ENDED_WITHIN {
+        return Ok(format!("{LATE} by {} s", begun.elapsed().as_secs() - PATIENCE_MS / 1000));
+    }
     let outcome = done["outcome"].as_str().unwrap_or("no outcome");
     Ok(match done["exit_code"].as_i64() {
         Some(code) => format!("{outcome} {code}"),
