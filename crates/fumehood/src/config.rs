@@ -18,7 +18,7 @@ use fumehood_engine::EngineConfig;
 use fumehood_engine::backend::process::ZygoteConfig;
 use fumehood_engine::execution::MOST_MEMBERS;
 use fumehood_engine::pool::PoolConfig;
-use fumehood_engine::spec::{ExecutionRequest, ExecutionSpec, FieldError, LimitPolicy, Limits};
+use fumehood_engine::spec::{ExecutionRequest, ExecutionSpec, FieldError, LimitPolicy};
 use fumehood_jail::protocol::JailerConfig;
 use fumehood_jail::requirement::Requirement;
 use fumehood_server::{ApiKey, ServerConfig};
@@ -29,6 +29,7 @@ use serde_json::Value;
 mod isolation;
 mod jobs;
 mod layers;
+mod limits;
 mod queue;
 mod reference;
 mod storage;
@@ -42,6 +43,7 @@ pub(crate) use reference::reference;
 use isolation::Floor;
 use jobs::Webhooks;
 use layers::Layers;
+use limits::LimitSettings;
 use queue::Queue;
 use storage::Storage;
 use templates::Templates;
@@ -209,119 +211,6 @@ impl Default for Engine {
         }
     }
 }
-
-/// Limits of executions.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct LimitSettings {
-    /// Used where a request is silent.
-    pub(crate) default: DefaultLimits,
-    /// Nothing above this is accepted.
-    pub(crate) max: MaxLimits,
-    /// Longest source text, in KiB.
-    pub(crate) max_code_kb: u64,
-    /// Most files in one request.
-    pub(crate) max_files: u64,
-    /// KiB of all extra environment variables of one request.
-    pub(crate) max_env_kb: u64,
-}
-
-impl Default for LimitSettings {
-    fn default() -> Self {
-        let policy = LimitPolicy::default();
-        Self {
-            default: DefaultLimits::default(),
-            max: MaxLimits::default(),
-            max_code_kb: policy.max_code_bytes as u64 / 1024,
-            max_files: policy.max_files as u64,
-            max_env_kb: policy.max_env_bytes as u64 / 1024,
-        }
-    }
-}
-
-macro_rules! limit_section {
-    ($(#[$doc:meta])* $name:ident, $limits:ident, $timeout:ident) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-        #[serde(default, deny_unknown_fields)]
-        pub(crate) struct $name {
-            /// MiB of memory of all processes together, files in the workspace included.
-            pub(crate) memory_mb: u64,
-            /// Cores.
-            pub(crate) cpu: f64,
-            /// Processes and threads.
-            pub(crate) processes: u64,
-            /// MiB of all files together.
-            pub(crate) disk_mb: u64,
-            /// MiB of one file.
-            pub(crate) file_size_mb: u64,
-            /// Descriptors of one process.
-            pub(crate) open_files: u64,
-            /// KiB of output kept of one stream.
-            pub(crate) output_kb: u64,
-            /// Seconds of wall clock.
-            pub(crate) timeout_s: u64,
-        }
-
-        impl Default for $name {
-            fn default() -> Self {
-                let policy = LimitPolicy::default();
-                let limits = policy.$limits;
-                Self {
-                    memory_mb: limits.memory_bytes / MB,
-                    cpu: limits.cpu,
-                    processes: limits.processes,
-                    disk_mb: limits.disk_bytes / MB,
-                    file_size_mb: limits.file_size_bytes / MB,
-                    open_files: limits.open_files,
-                    output_kb: limits.output_bytes / 1024,
-                    timeout_s: policy.$timeout.as_secs(),
-                }
-            }
-        }
-
-        impl $name {
-            fn limits(&self) -> Limits {
-                Limits {
-                    memory_bytes: self.memory_mb.saturating_mul(MB),
-                    cpu: self.cpu,
-                    processes: self.processes,
-                    disk_bytes: self.disk_mb.saturating_mul(MB),
-                    file_size_bytes: self.file_size_mb.saturating_mul(MB),
-                    open_files: self.open_files,
-                    output_bytes: self.output_kb.saturating_mul(1024),
-                }
-            }
-
-            #[expect(clippy::cast_precision_loss, reason = "compared only, and far below 2^52 in sane configurations")]
-            fn numbers(&self) -> [(&'static str, f64); 8] {
-                [
-                    ("memory_mb", self.memory_mb as f64),
-                    ("cpu", self.cpu),
-                    ("processes", self.processes as f64),
-                    ("disk_mb", self.disk_mb as f64),
-                    ("file_size_mb", self.file_size_mb as f64),
-                    ("open_files", self.open_files as f64),
-                    ("output_kb", self.output_kb as f64),
-                    ("timeout_s", self.timeout_s as f64),
-                ]
-            }
-        }
-    };
-}
-
-limit_section!(
-    /// Used where a request is silent.
-    DefaultLimits,
-    default,
-    default_timeout
-);
-limit_section!(
-    /// Nothing above this is accepted.
-    MaxLimits,
-    max,
-    max_timeout
-);
 
 /// Sandboxes that wait ready, with the interpreter loaded, for executions that ask for the default limits and no environment of
 /// their own. Each serves one execution.
@@ -562,7 +451,7 @@ impl Config {
         if self.process.uid_base.checked_add(self.process.uid_count).is_none() {
             layers.refuse("process.uid_count", "uid_base and uid_count together must stay below 4294967296");
         }
-        self.check_limits(layers);
+        self.limits.check(self.engine.output_hard_mb.saturating_mul(1024), layers);
         self.check_server(layers);
         if let Err(error) = self.storage.blobs(Path::new("")) {
             layers.refuse("storage.blobs", error.to_string());
@@ -578,30 +467,6 @@ impl Config {
         }
         if self.data_dir().is_none() {
             layers.refuse("data_dir", "must be set: neither XDG_DATA_HOME nor HOME says where this user's data is");
-        }
-    }
-
-    fn check_limits(&self, layers: &mut Layers) {
-        /// 1 TiB in KiB: nothing that is meant exceeds it, and nothing below it overflows.
-        const MOST: f64 = 1_073_741_824.0;
-        for ((name, default), (_, max)) in self.limits.default.numbers().into_iter().zip(self.limits.max.numbers()) {
-            let least = if name == "cpu" { 0.01 } else { 1.0 };
-            for (section, value) in [("default", default), ("max", max)] {
-                if !(least..=MOST).contains(&value) {
-                    layers.refuse(&format!("limits.{section}.{name}"), format!("must be between {least} and {MOST}"));
-                }
-            }
-            if default > max {
-                layers.refuse(
-                    &format!("limits.default.{name}"),
-                    format!("must not exceed limits.max.{name}, which is {max}"),
-                );
-            }
-        }
-        let hard = self.engine.output_hard_mb.saturating_mul(1024);
-        if self.limits.max.output_kb > hard {
-            layers
-                .refuse("limits.max.output_kb", format!("must not exceed engine.output_hard_mb, which is {hard} KiB"));
         }
     }
 
@@ -731,17 +596,7 @@ impl Config {
     /// Defaults and maxima of executions.
     #[must_use]
     pub(crate) fn limit_policy(&self) -> LimitPolicy {
-        let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        let limits = &self.limits;
-        LimitPolicy {
-            default: limits.default.limits(),
-            default_timeout: Duration::from_secs(limits.default.timeout_s),
-            max: limits.max.limits(),
-            max_timeout: Duration::from_secs(limits.max.timeout_s),
-            max_code_bytes: count(limits.max_code_kb.saturating_mul(1024)),
-            max_files: count(limits.max_files),
-            max_env_bytes: count(limits.max_env_kb.saturating_mul(1024)),
-        }
+        self.limits.policy()
     }
 
     /// The HTTP side's part.

@@ -165,11 +165,11 @@ impl Hierarchy {
         let groups = |folder: &PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|group| group.path());
         match self {
             Self::V1(hierarchy) => {
-                groups(&hierarchy.folders()[2]).for_each(|group| v1::hurry(&group));
+                groups(&hierarchy.folders()[2]).for_each(|group| v1::unthrottle(&group));
                 hierarchy.freezer().into_iter().flat_map(groups).for_each(|group| v1::thaw(&group));
             }
             Self::V2(hierarchy) => {
-                groups(&hierarchy.folder).filter(|group| group.is_dir()).for_each(|group| v2::hurry(&group))
+                groups(&hierarchy.folder).filter(|group| group.is_dir()).for_each(|group| v2::unthrottle(&group))
             }
         }
     }
@@ -266,15 +266,15 @@ impl Group {
 
     /// Gives its processes as much of the processor as they want, because they are to end: what used more than its share while the kernel worked for it
     /// has to wait until the share has caught up, for minutes even, before it can so much as die.
-    pub fn hurry(&self) {
+    pub fn unthrottle(&self) {
         // Only a courtesy: refused it costs nobody more than time.
         match self {
-            Self::V1(group) => group.hurry(),
-            Self::V2(group) => group.hurry(),
+            Self::V1(group) => group.unthrottle(),
+            Self::V2(group) => group.unthrottle(),
         }
     }
 
-    /// Sets the share of the processor, after [`Self::hurry`].
+    /// Sets the share of the processor, after [`Self::unthrottle`].
     ///
     /// # Errors
     /// As the kernel says.

@@ -27,7 +27,7 @@ pub(super) fn thaw(folder: &Path) {
 }
 
 /// Lifts the limit of the processor from a group, if it has one.
-pub(super) fn hurry(folder: &Path) {
+pub(super) fn unthrottle(folder: &Path) {
     // Gone meanwhile it needs none.
     std::fs::write(folder.join("cpu.cfs_quota_us"), "-1").ok();
 }
@@ -130,8 +130,8 @@ impl Group {
         write(&self.folders[2], "cpu.cfs_quota_us", (limits.cpu_millis * 100).max(1000))
     }
 
-    pub(super) fn hurry(&self) {
-        hurry(&self.folders[2]);
+    pub(super) fn unthrottle(&self) {
+        unthrottle(&self.folders[2]);
     }
 
     fn set_alarm(&mut self) -> Result<(), JailError> {

@@ -148,8 +148,8 @@ impl Group {
         write(&self.folder, "cpu.max", format!("{} 100000", (limits.cpu_millis * 100).max(1000)))
     }
 
-    pub(super) fn hurry(&self) {
-        hurry(&self.folder);
+    pub(super) fn unthrottle(&self) {
+        unthrottle(&self.folder);
     }
 
     pub(super) fn counters(&self) -> Counters {
@@ -168,7 +168,7 @@ impl Group {
 }
 
 /// Lifts the limit of the processor from a group.
-pub(super) fn hurry(folder: &Path) {
+pub(super) fn unthrottle(folder: &Path) {
     // Gone meanwhile it needs none.
     fs::write(folder.join("cpu.max"), "max").ok();
 }

@@ -30,7 +30,7 @@ impl State {
         }
         sandbox.next = Some(Next { number, zygote, channels });
         // What runs there is to end; the share is set again before anything else begins.
-        sandbox.group.hurry();
+        sandbox.group.unthrottle();
         let swept = sandbox.report.as_ref().map(|process_1| send_now(process_1, &Order::Sweep, &[]));
         if !matches!(swept, Some(Ok(()))) {
             // Its end is on its way.

@@ -532,7 +532,7 @@ impl State {
         if let Some(sandbox) = self.sandboxes.get(&id) {
             // It may have ended a moment ago; then there is nothing to kill.
             pidfd_send_signal(&sandbox.init, Signal::KILL).ok();
-            sandbox.group.hurry();
+            sandbox.group.unthrottle();
             // What stands still cannot even end.
             self.resume(id);
         }
@@ -571,7 +571,7 @@ impl State {
                 let exit = std::mem::take(&mut sandbox.exit);
                 sandbox.exit = ExitReport { wait_status: Some(wait_status), bytes_read, bytes_written, ..exit };
                 // Of what it leaves nothing is to go on, and process 1 waits for that.
-                sandbox.group.hurry();
+                sandbox.group.unthrottle();
                 Ok(())
             }
             Ok(None) => {
@@ -640,7 +640,7 @@ impl State {
         sandbox.count_bytes();
         sandbox.exit.wait_status = Some(i32::from(code) << 8);
         sandbox.tell_exited(id, server)?;
-        sandbox.group.hurry();
+        sandbox.group.unthrottle();
         Ok(())
     }
 
@@ -666,7 +666,7 @@ impl State {
             return self.program_over(id, status, server);
         }
         pidfd_send_signal(&sandbox.init, Signal::KILL).ok();
-        sandbox.group.hurry();
+        sandbox.group.unthrottle();
         if sandbox.told {
             return Ok(());
         }

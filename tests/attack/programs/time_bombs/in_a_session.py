@@ -1,7 +1,7 @@
 # tries: holds a session for ever by heeding no interrupt, and hands that on to the next execution
 # stopped by: judge
 # session: true
-# with: {"timeout_ms": 700}
+# with: {"timeout_ms": 4000}
 
 import threading, time
 def work():
