@@ -124,6 +124,8 @@ def _uuid(uuid):
 def _threading(threading):
     # Its identity it gets from the interpreter's fork handlers, the kernel's number for it not from those of every version.
     threading.main_thread()._set_native_id()
+    # What was loaded may have started one for a moment: matplotlib does while it looks for fonts.
+    threading._counter = itertools.count(1).__next__
 
 
 def _tempfile(tempfile):

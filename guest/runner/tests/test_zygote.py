@@ -370,6 +370,12 @@ def test_a_module_that_starts_a_thread_is_named_and_ends_the_zygote(made):
     assert zygote.errors() == "zygote: 2 threads, which a fork would lose; started by: odd\n"
 
 
+def test_a_thread_that_a_module_had_for_a_moment_has_taken_no_name(made, workspace):
+    zygote = made("odd", source="import threading\nt = threading.Thread(target=int)\nt.start()\nt.join()")
+    with ForkedHost(zygote, workspace) as host:
+        assert host.script("import threading\nthreading.Thread().name").result == "Thread-1"
+
+
 def test_a_file_left_open_is_named_and_ends_the_zygote(made):
     zygote = made("odd", source="f = open(__file__)")
     assert not zygote.is_ready and zygote.process.wait(20) == 1
