@@ -35,7 +35,10 @@ pub(crate) struct Input {
 #[derive(Debug, Default)]
 struct State {
     pieces: VecDeque<Bytes>,
+    /// Bytes, those of the piece under way included.
     waiting: usize,
+    /// Bytes of the piece that is being written.
+    under_way: usize,
     closed: bool,
 }
 
@@ -44,7 +47,7 @@ impl Input {
     pub(crate) fn new(first: Bytes, open: bool) -> Self {
         let waiting = first.len();
         let pieces = if waiting == 0 { VecDeque::new() } else { VecDeque::from([first]) };
-        Self { state: Mutex::new(State { pieces, waiting, closed: !open }), changed: Notify::new() }
+        Self { state: Mutex::new(State { pieces, waiting, under_way: 0, closed: !open }), changed: Notify::new() }
     }
 
     /// Adds a piece, and the end after it if `last`. Nothing of it is taken when it is refused.
@@ -72,13 +75,14 @@ impl Input {
         self.changed.notify_one();
     }
 
-    /// The next piece, once there is one; `None` at the end. For one reader.
+    /// The next piece, once there is one; `None` at the end. The one before has been written then. For one reader.
     pub(crate) async fn next(&self) -> Option<Bytes> {
         loop {
             {
                 let mut state = self.state.lock();
+                state.waiting -= std::mem::take(&mut state.under_way);
                 if let Some(piece) = state.pieces.pop_front() {
-                    state.waiting -= piece.len();
+                    state.under_way = piece.len();
                     return Some(piece);
                 }
                 if state.closed {
@@ -92,6 +96,8 @@ impl Input {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     #[tokio::test]
@@ -109,9 +115,13 @@ mod tests {
     #[tokio::test]
     async fn a_program_that_does_not_read_bounds_what_waits_for_it() {
         let input = Input::new(Bytes::new(), true);
+        let full = Err(InputError::Full { waiting: MOST_WAITING });
         input.push(Bytes::from(vec![0; MOST_WAITING]), false).unwrap();
-        assert_eq!(input.push(Bytes::from_static(b"x"), false), Err(InputError::Full { waiting: MOST_WAITING }));
+        assert_eq!(input.push(Bytes::from_static(b"x"), false), full);
+        // What is being written waits still.
         input.next().await.unwrap();
+        assert_eq!(input.push(Bytes::from_static(b"x"), false), full);
+        assert!(input.next().now_or_never().is_none(), "there is no more");
         input.push(Bytes::from_static(b"x"), false).unwrap();
     }
 
