@@ -145,7 +145,7 @@ fn a_thousand_in_a_row_leave_no_process_mount_cgroup_descriptor_or_file() {
         server.succeed("open('f','w').write('x')", json!({"collect": ["*"]}));
     }
     wait_for(|| full().then_some(()));
-    let before = Counts::of(&server);
+    let before = Counts::at_rest(&server);
     for i in 0..1000 {
         // Every tenth ends badly, in one of the ways that take other paths; most are quick programs, every fourth an interpreter.
         let (code, fields) = match i % 40 {
@@ -185,6 +185,20 @@ struct Counts {
 impl Counts {
     fn but_files(&self) -> [usize; 5] {
         [self.sandbox_processes, self.mounts, self.cgroups, self.server_descriptors, self.jailer_descriptors]
+    }
+
+    /// Once they have stayed the same for a second: counted too early, what is opened last would look like a leak.
+    fn at_rest(server: &Server) -> Self {
+        let (mut last, mut since) = (Self::of(server), Instant::now());
+        while since.elapsed() < Duration::from_secs(1) {
+            std::thread::park_timeout(Duration::from_millis(20));
+            let now = Self::of(server);
+            if now.but_files() != last.but_files() {
+                since = Instant::now();
+            }
+            last = now;
+        }
+        last
     }
 
     fn of(server: &Server) -> Self {
