@@ -168,9 +168,7 @@ impl Hierarchy {
                 groups(&hierarchy.folders()[2]).for_each(|group| v1::unthrottle(&group));
                 hierarchy.freezer().into_iter().flat_map(groups).for_each(|group| v1::thaw(&group));
             }
-            Self::V2(hierarchy) => {
-                groups(&hierarchy.folder).filter(|group| group.is_dir()).for_each(|group| v2::unthrottle(&group))
-            }
+            Self::V2(hierarchy) => groups(&hierarchy.folder).for_each(|group| v2::unthrottle(&group)),
         }
     }
 
@@ -269,8 +267,8 @@ impl Group {
     pub fn unthrottle(&self) {
         // Only a courtesy: refused it costs nobody more than time.
         match self {
-            Self::V1(group) => group.unthrottle(),
-            Self::V2(group) => group.unthrottle(),
+            Self::V1(group) => v1::unthrottle(&group.folders()[2]),
+            Self::V2(group) => v2::unthrottle(&group.folder),
         }
     }
 

@@ -130,10 +130,6 @@ impl Group {
         write(&self.folders[2], "cpu.cfs_quota_us", (limits.cpu_millis * 100).max(1000))
     }
 
-    pub(super) fn unthrottle(&self) {
-        unthrottle(&self.folders[2]);
-    }
-
     fn set_alarm(&mut self) -> Result<(), JailError> {
         let path = self.folders[0].join("memory.oom_control");
         let alarm = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).at(Step::PrepareCgroup, "eventfd")?;

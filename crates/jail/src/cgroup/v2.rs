@@ -148,10 +148,6 @@ impl Group {
         write(&self.folder, "cpu.max", format!("{} 100000", (limits.cpu_millis * 100).max(1000)))
     }
 
-    pub(super) fn unthrottle(&self) {
-        unthrottle(&self.folder);
-    }
-
     pub(super) fn counters(&self) -> Counters {
         let folder = &self.folder;
         Counters {

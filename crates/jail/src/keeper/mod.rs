@@ -666,10 +666,10 @@ impl State {
             return self.program_over(id, status, server);
         }
         pidfd_send_signal(&sandbox.init, Signal::KILL).ok();
-        sandbox.group.unthrottle();
         if sandbox.told {
             return Ok(());
         }
+        sandbox.group.unthrottle();
         // Killed as a whole it has no end of its own to tell of.
         sandbox.exit.wait_status = status.filter(|_| !sandbox.killed);
         // Nothing of the caller's is left but what it has said; taking down namespaces and mounts is no part of the answer.

@@ -55,12 +55,12 @@ impl Patience {
 
     /// The time of an execution that asks for `asked`.
     pub(super) fn timeout_ms(self, asked: Option<&Value>) -> Value {
-        let Some(usually) = asked.map_or(Some(TIMEOUT_MS), Value::as_u64).filter(|usually| *usually >= TIMEOUT_MS)
-        else {
-            return asked.cloned().unwrap_or_default();
-        };
-        // What asks for more than it may have is refused as ever.
-        (usually * u64::from(self.factor)).min(self.most_ms).max(usually).into()
+        let usually = asked.cloned().unwrap_or_else(|| TIMEOUT_MS.into());
+        match usually.as_u64() {
+            // What asks for more than it may have is refused as ever.
+            Some(ms) if ms >= TIMEOUT_MS => (ms * u64::from(self.factor)).min(self.most_ms).max(ms).into(),
+            _ => usually,
+        }
     }
 }
 
